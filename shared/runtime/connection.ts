@@ -1,0 +1,53 @@
+/**
+ * A byte stream between two processes: TCP today; TLS, WebSocket and in-memory pairs look the same.
+ * A caller reads into a buffer it owns, so that one buffer serves a connection for its whole life.
+ */
+export interface Connection {
+  /** The peer as `host:port`, for logs and statistics. */
+  readonly remoteAddress: string;
+  readonly localAddress: string;
+  /**
+   * Reads at least one byte into `into` and resolves with the count, or with `null` at the end of the
+   * stream. `into` is borrowed until it resolves. One read at a time. Rejects with
+   * {@linkcode ConnectionError} when the connection fails or is closed.
+   */
+  read(into: Uint8Array): Promise<number | null>;
+  /**
+   * Writes all of `bytes`, which are borrowed until it resolves. One write at a time. It waits as
+   * long as the peer does not read: whoever writes keeps a deadline and calls `close`, which rejects
+   * the pending write.
+   */
+  writeAll(bytes: Uint8Array): Promise<void>;
+  /** Ends the stream to the peer and rejects what is pending. Safe to call again. */
+  close(): void;
+}
+
+/** A connection that failed, was reset or was closed under a pending operation. */
+export class ConnectionError extends Error {
+  override name = "ConnectionError";
+}
+
+/** Accepts connections until closed. */
+export interface Listener {
+  readonly hostname: string;
+  readonly port: number;
+  /** The next connection, or `null` once the listener is closed. */
+  accept(): Promise<Connection | null>;
+  close(): void;
+}
+
+/** The network as a parameter. */
+export interface Network {
+  /** Port 0 picks a free port. Throws {@linkcode AddressInUseError} when the port is taken. */
+  listen(hostname: string, port: number): Listener;
+  /** Rejects with {@linkcode ConnectionError} when there is no connection within `timeoutMs`. */
+  connect(hostname: string, port: number, timeoutMs: number): Promise<Connection>;
+}
+
+/** The address a listener asked for is taken by another process. */
+export class AddressInUseError extends Error {
+  override name = "AddressInUseError";
+  constructor(readonly hostname: string, readonly port: number, options?: ErrorOptions) {
+    super(`Cannot listen on ${hostname}:${port}: the address is in use`, options);
+  }
+}

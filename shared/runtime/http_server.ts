@@ -1,0 +1,26 @@
+/** The HTTP server as a parameter: what a service holds while it serves, and how it is asked to. */
+export interface HttpServer {
+  readonly hostname: string;
+  readonly port: number;
+  /**
+   * Stops accepting, closes idle connections and resolves when every request under way is answered.
+   * It waits as long as they take; the `signal` of {@linkcode ServeHttpOptions} cuts them off.
+   */
+  shutdown(): Promise<void>;
+}
+
+/** What to serve, and where. */
+export interface ServeHttpOptions {
+  readonly hostname: string;
+  /** 0 picks a free port. */
+  readonly port: number;
+  /** Answers one request; `remoteAddress` is the peer as `host:port`. */
+  readonly handler: (request: Request, remoteAddress: string) => Response | Promise<Response>;
+  /** Answers a request whose handler threw. */
+  readonly onError: (error: unknown) => Response | Promise<Response>;
+  /** Drops the listener and all connections at once when aborted. */
+  readonly signal?: AbortSignal;
+}
+
+/** Serves until shut down. Throws `AddressInUseError` when the port is taken. */
+export type ServeHttp = (options: ServeHttpOptions) => HttpServer;

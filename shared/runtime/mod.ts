@@ -1,0 +1,13 @@
+/**
+ * The seams between our code and the world: time, disk, network, HTTP, randomness. Interfaces and a
+ * few pure helpers; the real ones are in `system.ts`, which only a `main.ts`, a benchmark or a test of it imports.
+ */
+export * from "./clock.ts";
+export * from "./connection.ts";
+export * from "./disk.ts";
+export * from "./http_server.ts";
+export * from "./invariant.ts";
+export * from "./random.ts";
+export * from "./serial.ts";
+export * from "./sleep.ts";
+export * from "./version.ts";

@@ -1,0 +1,9 @@
+/**
+ * The real clock, disk, network, HTTP server and randomness. Only a `main.ts`, a benchmark or a test
+ * of these imports this module; everything else takes the seams of `mod.ts` as parameters.
+ */
+export * from "./system_clock.ts";
+export * from "./system_disk.ts";
+export * from "./system_http.ts";
+export * from "./system_network.ts";
+export * from "./system_random.ts";

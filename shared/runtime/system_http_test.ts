@@ -1,0 +1,140 @@
+import { equal, match, ok, rejects, throws } from "node:assert/strict";
+import { AddressInUseError } from "./connection.ts";
+import type { HttpServer, ServeHttpOptions } from "./http_server.ts";
+import { SystemClock } from "./system_clock.ts";
+import { serveHttp } from "./system_http.ts";
+import { SystemNetwork } from "./system_network.ts";
+
+async function withServer(
+  options: Partial<ServeHttpOptions>,
+  use: (server: HttpServer, url: string) => Promise<void>,
+): Promise<void> {
+  const server = serveHttp({
+    hostname: "127.0.0.1",
+    port: 0,
+    handler: () => new Response("hello"),
+    onError: () => new Response("failed", { status: 500 }),
+    ...options,
+  });
+  try {
+    await use(server, `http://127.0.0.1:${server.port}`);
+  } finally {
+    await server.shutdown();
+  }
+}
+
+/** Sends bytes to the server and returns all it answers before it closes. */
+async function exchange(server: HttpServer, text: string): Promise<string> {
+  const network = new SystemNetwork(new SystemClock());
+  const connection = await network.connect(server.hostname, server.port, 5_000);
+  try {
+    await connection.writeAll(new TextEncoder().encode(text));
+    const into = new Uint8Array(4096);
+    let answer = "";
+    for (;;) {
+      const count = await connection.read(into);
+      if (count === null) return answer;
+      answer += new TextDecoder().decode(into.subarray(0, count));
+    }
+  } finally {
+    connection.close();
+  }
+}
+
+Deno.test("serveHttp() answers through its handler, which knows the peer", async () => {
+  const handler = async (request: Request, remoteAddress: string) =>
+    new Response(`${request.method} ${await request.text()} ${remoteAddress}`);
+  await withServer({ handler }, async (server, url) => {
+    equal(server.hostname, "127.0.0.1");
+    const response = await fetch(url, { method: "POST", body: "body" });
+    match(await response.text(), /^POST body 127\.0\.0\.1:\d+$/);
+  });
+});
+
+Deno.test("serveHttp() answers through onError when the handler throws", async () => {
+  const handler = () => {
+    throw new Error("secret");
+  };
+  const seen: unknown[] = [];
+  const onError = (error: unknown) => {
+    seen.push(error);
+    return new Response("sorry", { status: 500 });
+  };
+  await withServer({ handler, onError }, async (_server, url) => {
+    const response = await fetch(url);
+    equal(response.status, 500);
+    equal(await response.text(), "sorry");
+    match(String(seen[0]), /secret/);
+  });
+});
+
+for (
+  const garbage of ["  V2", "  V2IDENTIFY\n\x00\x00\x00\x02{}", "hello\r\n\r\n", "\x16\x03\x01"]
+) {
+  Deno.test(`serveHttp() answers 400 to what is not HTTP: ${JSON.stringify(garbage)}`, async () => {
+    await withServer({}, async (server) => {
+      match(await exchange(server, garbage), /^HTTP\/1\.1 400 /);
+    });
+  });
+}
+
+Deno.test("serveHttp() throws AddressInUseError on a taken port", async () => {
+  await withServer({}, (server) => {
+    throws(
+      () => withServerSync(server.port),
+      (error) => error instanceof AddressInUseError && error.port === server.port,
+    );
+    return Promise.resolve();
+  });
+});
+
+Deno.test("shutdown() waits for a request under way and refuses new ones", async () => {
+  const started = Promise.withResolvers<void>();
+  const release = Promise.withResolvers<void>();
+  const handler = async () => {
+    started.resolve();
+    await release.promise;
+    return new Response("late");
+  };
+  await withServer({ handler }, async (server, url) => {
+    const answering = fetch(url).then((response) => response.text());
+    await started.promise;
+    let done = false;
+    const stopping = server.shutdown().then(() => {
+      done = true;
+    });
+    await rejects(fetch(url));
+    equal(done, false);
+    release.resolve();
+    equal(await answering, "late");
+    await stopping;
+  });
+});
+
+Deno.test("the signal cuts off a request that never ends", async () => {
+  const abort = new AbortController();
+  const started = Promise.withResolvers<void>();
+  const never = Promise.withResolvers<Response>();
+  const handler = () => {
+    started.resolve();
+    return never.promise;
+  };
+  await withServer({ handler, signal: abort.signal }, async (server, url) => {
+    const answering = rejects(fetch(url));
+    await started.promise;
+    abort.abort();
+    await answering;
+    never.resolve(new Response("nobody hears it"));
+    await server.shutdown();
+    ok(server.port > 0);
+  });
+});
+
+function withServerSync(port: number): HttpServer {
+  return serveHttp({
+    hostname: "127.0.0.1",
+    port,
+    handler: () => new Response(),
+    onError: () => new Response(),
+  });
+}

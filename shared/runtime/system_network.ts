@@ -1,0 +1,164 @@
+/**
+ * Real TCP. Small writes leave at once (no Nagle delay). Every failure of a connection is a
+ * {@linkcode ConnectionError} with its cause; a listener outlives what goes wrong with a single
+ * connection or with a shortage of descriptors.
+ */
+import type { Clock } from "./clock.ts";
+import {
+  AddressInUseError,
+  type Connection,
+  ConnectionError,
+  type Listener,
+  type Network,
+} from "./connection.ts";
+import { invariant } from "./invariant.ts";
+
+/** How long a listener waits after a failed accept: a shortage of descriptors does not pass at once. */
+export const ACCEPT_RETRY_MS = 50;
+
+/** The part of the runtime's TCP listener that {@linkcode SystemListener} needs. */
+export interface AcceptsTcp {
+  readonly addr: Deno.NetAddr;
+  accept(): Promise<Deno.TcpConn>;
+  close(): void;
+}
+
+/** {@linkcode Network} over the machine's TCP. */
+export class SystemNetwork implements Network {
+  readonly #clock: Clock;
+
+  constructor(clock: Clock) {
+    this.#clock = clock;
+  }
+
+  listen(hostname: string, port: number): Listener {
+    try {
+      return new SystemListener(Deno.listen({ hostname, port }), this.#clock);
+    } catch (error) {
+      if (error instanceof Deno.errors.AddrInUse) {
+        throw new AddressInUseError(hostname, port, { cause: error });
+      }
+      throw error;
+    }
+  }
+
+  async connect(hostname: string, port: number, timeoutMs: number): Promise<Connection> {
+    const abort = new AbortController();
+    let timedOut = false;
+    const timer = this.#clock.setTimer(timeoutMs, () => {
+      timedOut = true;
+      abort.abort();
+    });
+    try {
+      return wrap(await Deno.connect({ hostname, port, signal: abort.signal }));
+    } catch (error) {
+      const detail = timedOut ? `no answer within ${timeoutMs} ms` : messageOf(error);
+      throw new ConnectionError(`Cannot connect to ${hostname}:${port}: ${detail}`, {
+        cause: error,
+      });
+    } finally {
+      timer.cancel();
+    }
+  }
+}
+
+/** {@linkcode Listener} over a bound TCP socket, which it owns. */
+export class SystemListener implements Listener {
+  readonly hostname: string;
+  readonly port: number;
+  readonly #inner: AcceptsTcp;
+  readonly #clock: Clock;
+  readonly #closed = new AbortController();
+
+  constructor(inner: AcceptsTcp, clock: Clock) {
+    this.#inner = inner;
+    this.#clock = clock;
+    this.hostname = inner.addr.hostname;
+    this.port = inner.addr.port;
+  }
+
+  async accept(): Promise<Connection | null> {
+    while (!this.#closed.signal.aborted) {
+      try {
+        return wrap(await this.#inner.accept());
+      } catch (_error) {
+        // A peer that gave up (ECONNABORTED) or a full table (EMFILE) must not end the service.
+        // Only close() ends a listener, and it cuts this wait short.
+        await this.#clock.sleep(ACCEPT_RETRY_MS, this.#closed.signal).catch(() => {});
+      }
+    }
+    return null;
+  }
+
+  close(): void {
+    if (this.#closed.signal.aborted) return;
+    this.#closed.abort();
+    this.#inner.close();
+  }
+}
+
+class SystemConnection implements Connection {
+  readonly remoteAddress: string;
+  readonly localAddress: string;
+  readonly #inner: Deno.TcpConn;
+  #closed = false;
+
+  constructor(inner: Deno.TcpConn) {
+    this.#inner = inner;
+    this.remoteAddress = addressText(inner.remoteAddr);
+    this.localAddress = addressText(inner.localAddr);
+  }
+
+  async read(into: Uint8Array): Promise<number | null> {
+    invariant(into.length > 0, "a read has room for at least one byte");
+    try {
+      return await this.#inner.read(into);
+    } catch (error) {
+      throw this.#failed("read from", error);
+    }
+  }
+
+  async writeAll(bytes: Uint8Array): Promise<void> {
+    try {
+      // One write takes only what the socket has room for: loop until all is gone.
+      for (let written = 0; written < bytes.length;) {
+        written += await this.#inner.write(written === 0 ? bytes : bytes.subarray(written));
+      }
+    } catch (error) {
+      throw this.#failed("write to", error);
+    }
+  }
+
+  close(): void {
+    if (this.#closed) return;
+    this.#closed = true;
+    this.#inner.close();
+  }
+
+  #failed(action: string, error: unknown): ConnectionError {
+    const detail = this.#closed ? "the connection is closed" : messageOf(error);
+    return new ConnectionError(`Cannot ${action} ${this.remoteAddress}: ${detail}`, {
+      cause: error,
+    });
+  }
+}
+
+/** An address as `host:port`, an IPv6 host in brackets. */
+export function addressText(address: Deno.NetAddr): string {
+  const { hostname, port } = address;
+  return hostname.includes(":") ? `[${hostname}]:${port}` : `${hostname}:${port}`;
+}
+
+function wrap(inner: Deno.TcpConn): Connection {
+  try {
+    inner.setNoDelay(true);
+    return new SystemConnection(inner);
+  } catch (error) {
+    inner.close();
+    throw error;
+  }
+}
+
+function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}

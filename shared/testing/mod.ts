@@ -1,0 +1,13 @@
+/**
+ * The simulated world for tests and benchmarks: time that a test moves, randomness from a seed, a disk
+ * that loses power, connections in memory. Nothing here reaches a product module.
+ */
+export { connectionPair, type ConnectionPairOptions, SimConnection } from "./sim_connection.ts";
+export { DiskFileWrapper, DiskWrapper } from "./disk_wrapper.ts";
+export { SeededRandom } from "./seeded_random.ts";
+export { settle, SimClock, type SimClockOptions } from "./sim_clock.ts";
+export { SimDisk, type SimDiskOptions } from "./sim_disk.ts";
+export type { PlannedFailure, PowerCutMoment } from "./sim_disk_power.ts";
+export { type SimDiskOperation, SimDiskTrace } from "./sim_disk_trace.ts";
+export { SECTOR_BYTES } from "./sim_file_data.ts";
+export { SimNetwork, type SimNetworkOptions } from "./sim_network.ts";
