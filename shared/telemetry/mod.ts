@@ -1,0 +1,29 @@
+/** What a process tells about itself: log lines and metrics. Neither keeps any global state. */
+export { BUCKETS_MAX, Histogram, LATENCY_BOUNDS_SECONDS } from "./histogram.ts";
+export {
+  FIELD_CHARACTERS_MAX,
+  FIELDS_MAX,
+  LOG_LEVELS,
+  type LogFields,
+  type LogFormat,
+  Logger,
+  type LoggerOptions,
+  type LogLevel,
+  type LogValue,
+  MESSAGE_CHARACTERS_MAX,
+} from "./logger.ts";
+export {
+  type CollectSeries,
+  LABEL_CHARACTERS_MAX,
+  type LabelValues,
+  METRIC_LABELS,
+  type MetricDescription,
+  type MetricKind,
+  type MetricLabel,
+  type MetricOptions,
+  METRICS_CONTENT_TYPE,
+  MetricsRegistry,
+  type ReportSeries,
+  SERIES_MAX_DEFAULT,
+} from "./metrics.ts";
+export { Secret, secret } from "./secret.ts";
