@@ -1,0 +1,290 @@
+/**
+ * Group commit over a {@linkcode LogStore}. Records are written once, into a ring that is the group
+ * being filled, the group being synced, and the hot tail that readers copy from.
+ *
+ * ```
+ *   hotStart        durableEnd      groupStart           end
+ *      | served from memory |  being synced  |  being filled |
+ * ```
+ *
+ * - One group is written and synced at a time; what arrives meanwhile is the next group. There is no
+ *   timer and no added delay: a lone record pays one sync.
+ * - `durable(end)` is called once everything below `end` is on disk, never before.
+ * - A record is contiguous in the ring, and its ring index is its position modulo the ring's size.
+ * - Bytes that are not yet durable never exceed half the ring: {@linkcode CommitLog.hasRoom} says
+ *   when to stop and {@linkcode CommitLog.room} when to go on. The other half is always readable.
+ * - The first failed write or sync seals the log for good. Nothing is retried over the same bytes.
+ */
+import { crc32 } from "node:zlib";
+import { invariant } from "../runtime/mod.ts";
+import {
+  BLOCK_HEADER_BYTES,
+  RECORD_ALIGN_BYTES,
+  RECORD_HEADER_BYTES,
+  recordBytes,
+  recordCrc,
+  recordWord,
+  SKIP_KIND,
+  writeBlockHeader,
+} from "./block.ts";
+import { LogError, type LogFileInfo, type LogStore } from "./log_store.ts";
+
+/** Sizes of a {@linkcode CommitLog}, in bytes. */
+export interface CommitLogOptions {
+  /** A power of two from 64 KiB to 1 GiB. Memory is touched only as it is used. */
+  readonly ringBytes: number;
+  /** A file that has reached this size is sealed and the next group starts a new one. */
+  readonly fileBytes: number;
+}
+
+/** Who writes a log. Called on the event loop, never from inside `begin` or `finish`. */
+export interface CommitLogOwner {
+  /** A group is about to be closed: the last moment to add records to it. */
+  closing(): void;
+  /** The sequence to put in the header of the group that is opened. */
+  firstSequence(): number;
+  /** Everything below `end` is on disk. */
+  durable(end: number): void;
+  /** A file was sealed; it is complete and on disk. */
+  sealed(file: LogFileInfo): void;
+  /** The log is sealed: nothing that was not reported durable may be confirmed. */
+  failed(error: Error): void;
+}
+
+/** The log a broker (or a spool) appends to. See the module's promises. */
+export class CommitLog {
+  /** The ring. Records of `[hotStart, end)` are at their position modulo its size. */
+  readonly ring: Uint8Array;
+  readonly ringView: DataView;
+  readonly mask: number;
+  /** Position of the record that `begin` last started. */
+  recordPosition = 0;
+  /** Start of the file that the group being filled goes to. */
+  fileStart: number;
+
+  readonly #store: LogStore;
+  readonly #owner: CommitLogOwner;
+  readonly #options: CommitLogOptions;
+  readonly #epoch: number;
+  readonly #words: Uint32Array;
+  readonly #firstPosition: number;
+  #end: number;
+  #durableEnd: number;
+  #groupStart: number;
+  #groupRolls = false;
+  #groupRecords = 0;
+  #groupSequence = 0;
+  #word = 0;
+  #payloadIndex = -1;
+  #payloadBytes = 0;
+  #wanted = false;
+  #running = false;
+  #error: Error | null = null;
+  #roomWaiters: (() => void)[] = [];
+  #idleWaiters: (() => void)[] = [];
+
+  /** `end` and `fileStart` are what recovery found; `epoch` is higher than any block's before. */
+  constructor(
+    store: LogStore,
+    owner: CommitLogOwner,
+    options: CommitLogOptions,
+    opened: { readonly end: number; readonly fileStart: number; readonly epoch: number },
+  ) {
+    const { ringBytes } = options;
+    invariant(
+      ringBytes >= 65_536 && ringBytes <= 2 ** 30 && (ringBytes & (ringBytes - 1)) === 0,
+      "the ring's size is a power of two from 64 KiB to 1 GiB",
+    );
+    invariant(opened.end % RECORD_ALIGN_BYTES === 0, "the log ends at a record boundary");
+    this.#store = store;
+    this.#owner = owner;
+    this.#options = options;
+    this.#epoch = opened.epoch;
+    this.ring = new Uint8Array(ringBytes);
+    this.ringView = new DataView(this.ring.buffer);
+    this.#words = new Uint32Array(this.ring.buffer);
+    this.mask = ringBytes - 1;
+    this.fileStart = opened.fileStart;
+    this.#firstPosition = opened.end;
+    this.#end = opened.end;
+    this.#durableEnd = opened.end;
+    this.#groupStart = opened.end;
+  }
+
+  /** Position at which the next byte goes. */
+  get end(): number {
+    return this.#end;
+  }
+
+  /** Everything below is on disk. */
+  get durableEnd(): number {
+    return this.#durableEnd;
+  }
+
+  /** Names the group being filled: records appended under the same value become durable together. */
+  get groupStart(): number {
+    return this.#groupStart;
+  }
+
+  /** Everything from here to `end` can be read from the ring. */
+  get hotStart(): number {
+    return Math.max(this.#firstPosition, this.#end - this.ring.length);
+  }
+
+  /** The failure that sealed the log, if any. */
+  get error(): Error | null {
+    return this.#error;
+  }
+
+  /** Whether `bytes` more of publishes fit below the bound on bytes that are not durable. */
+  hasRoom(bytes: number): boolean {
+    return this.#end + bytes - this.#durableEnd <= this.ring.length / 2;
+  }
+
+  /** Resolves when the group under way is durable or has failed; at once when none is. */
+  room(): Promise<void> {
+    if (this.#error !== null || this.#end === this.#durableEnd) return Promise.resolve();
+    this.flush();
+    return new Promise((resolve) => this.#roomWaiters.push(resolve));
+  }
+
+  /**
+   * Starts a record and returns the index in `ring` at which its payload of `payloadBytes` goes. The
+   * caller fills all of it and calls `finish`. Throws {@linkcode LogError} `sealed` after a failure.
+   */
+  begin(kind: number, payloadBytes: number): number {
+    if (this.#error !== null) throw this.#sealedError();
+    invariant(this.#payloadIndex < 0, "the record before has been ended");
+    const bytes = recordBytes(payloadBytes);
+    if (this.#groupRecords === 0) this.#openGroup();
+    const toWrap = this.ring.length - (this.#end & this.mask);
+    if (bytes > toWrap) this.#skip(toWrap);
+    invariant(
+      this.#end + bytes + BLOCK_HEADER_BYTES - this.#durableEnd <= this.ring.length,
+      "bytes that are not durable fit the ring",
+    );
+    const index = this.#end & this.mask;
+    this.#word = recordWord(kind, payloadBytes);
+    this.#words[index >>> 2] = this.#word;
+    // The padding of the last word; whatever of it is payload is overwritten by the caller.
+    this.#words[(index + bytes - 8) >>> 2] = bytes === 8 ? this.#word : 0;
+    this.#words[(index + bytes - 4) >>> 2] = 0;
+    this.recordPosition = this.#end;
+    this.#payloadIndex = index + RECORD_HEADER_BYTES;
+    this.#payloadBytes = payloadBytes;
+    return this.#payloadIndex;
+  }
+
+  /** Completes the record that `begin` started. */
+  finish(): void {
+    const index = this.#payloadIndex;
+    const payload = this.ring.subarray(index, index + this.#payloadBytes);
+    this.#words[(index - 4) >>> 2] = recordCrc(this.#word, payload);
+    this.#end += recordBytes(this.#payloadBytes);
+    this.#groupRecords++;
+    this.#payloadIndex = -1;
+  }
+
+  /** Asks for the group to be made durable as soon as the disk is free. */
+  flush(): void {
+    if (this.#error !== null) return;
+    this.#wanted = true;
+    if (this.#running) return;
+    this.#running = true;
+    queueMicrotask(() => void this.#run());
+  }
+
+  /** Makes everything durable; resolves when the disk is idle. Rejects when the log is sealed. */
+  async drain(): Promise<void> {
+    this.flush();
+    if (this.#running) await new Promise<void>((resolve) => this.#idleWaiters.push(resolve));
+    if (this.#error !== null) throw this.#sealedError();
+  }
+
+  async #run(): Promise<void> {
+    try {
+      while (this.#wanted) {
+        this.#wanted = false;
+        this.#owner.closing();
+        if (this.#groupRecords > 0) await this.#commitGroup();
+      }
+    } catch (error) {
+      this.#error = error instanceof Error ? error : new Error(String(error));
+      this.#owner.failed(this.#error);
+    }
+    this.#running = false;
+    const waiters = [...this.#roomWaiters, ...this.#idleWaiters];
+    this.#roomWaiters = [];
+    this.#idleWaiters = [];
+    for (const wake of waiters) wake();
+  }
+
+  async #commitGroup(): Promise<void> {
+    const start = this.#groupStart;
+    const rolls = this.#groupRolls;
+    // The next group's header must not be split by the end of the ring.
+    const toWrap = this.ring.length - (this.#end & this.mask);
+    if (toWrap < BLOCK_HEADER_BYTES) this.#skip(toWrap);
+    const end = this.#end;
+    const parts = this.#parts(start, end);
+    this.#writeHeader(start, end, parts);
+    this.#groupRecords = 0;
+    this.#groupStart = end;
+    const before = this.#store.files.at(-1);
+    await this.#store.append(parts, rolls);
+    if (rolls && before !== undefined) this.#owner.sealed({ start: before.start, end: start });
+    this.#durableEnd = end;
+    const waiters = this.#roomWaiters;
+    this.#roomWaiters = [];
+    this.#owner.durable(end);
+    for (const wake of waiters) wake();
+  }
+
+  #openGroup(): void {
+    this.#groupStart = this.#end;
+    this.#groupSequence = this.#owner.firstSequence();
+    this.#groupRolls = this.#end - this.fileStart >= this.#options.fileBytes;
+    if (this.#groupRolls) this.fileStart = this.#end;
+    this.#end += BLOCK_HEADER_BYTES;
+  }
+
+  #skip(bytes: number): void {
+    const index = this.#end & this.mask;
+    // Old ring bytes must not reach the disk under a new checksum by way of a skip.
+    this.ring.fill(0, index, index + bytes);
+    this.#words[index >>> 2] = recordWord(SKIP_KIND, bytes - RECORD_HEADER_BYTES);
+    this.#end += bytes;
+    this.#groupRecords++;
+  }
+
+  #parts(start: number, end: number): Uint8Array[] {
+    const from = start & this.mask;
+    const bytes = end - start;
+    const first = Math.min(bytes, this.ring.length - from);
+    const parts = [this.ring.subarray(from, from + first)];
+    if (first < bytes) parts.push(this.ring.subarray(0, bytes - first));
+    return parts;
+  }
+
+  #writeHeader(start: number, end: number, parts: readonly Uint8Array[]): void {
+    let recordsCrc = 0;
+    parts.forEach((part, index) => {
+      recordsCrc = crc32(index === 0 ? part.subarray(BLOCK_HEADER_BYTES) : part, recordsCrc);
+    });
+    writeBlockHeader(this.ringView, start & this.mask, {
+      epoch: this.#epoch,
+      position: start,
+      synced: this.#durableEnd,
+      firstSequence: this.#groupSequence,
+      recordsBytes: end - start - BLOCK_HEADER_BYTES,
+      recordCount: this.#groupRecords,
+      recordsCrc,
+    });
+  }
+
+  #sealedError(): LogError {
+    return new LogError("sealed", "Cannot append: the log is sealed by a failed write", {
+      cause: this.#error,
+    });
+  }
+}
