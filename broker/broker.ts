@@ -1,0 +1,508 @@
+/**
+ * The broker: topics and channels over one storage, and the operations that every door (NSQ over
+ * TCP, HTTP) is made of. Not tied to any protocol or socket.
+ *
+ * - What has to be durable before it is answered is answered through {@linkcode Broker.await}.
+ * - Work that an input leaves behind (dispatching channels, flushing connections) runs once, after
+ *   the input, in the same turn of the event loop.
+ * - A failed write ends publishing for good: `failed` is called, and the process is to be restarted.
+ */
+import {
+  isEphemeral,
+  MESSAGE_ATTEMPTS_OFFSET,
+  MESSAGE_BODY_OFFSET,
+  MESSAGE_ID_OFFSET,
+  writeMessageId,
+  writeTimestampMs,
+} from "@sluice/shared/protocol";
+import { type Clock, type Disk, invariant, type Random, type Timer } from "@sluice/shared/runtime";
+import type { Logger } from "@sluice/shared/telemetry";
+import { MessageReader } from "./message_reader.ts";
+import {
+  type Channel,
+  type ChannelEffects,
+  type ChannelOptions,
+  type Consumer,
+  Schedule,
+  type Timed,
+  Topic,
+} from "./queue/mod.ts";
+import { ChannelState, Storage, type StorageOptions, TopicState } from "./storage/mod.ts";
+
+/** Settings of a {@linkcode Broker}. */
+export interface BrokerOptions {
+  readonly storage: StorageOptions;
+  readonly channel: ChannelOptions;
+  readonly topicsMax: number;
+  readonly channelsPerTopicMax: number;
+  /** Memory for the bodies of publishes that have not arrived whole, over all connections. */
+  readonly publishBytesMax: number;
+}
+
+/** The world a broker lives in. */
+export interface BrokerSeams {
+  readonly disk: Disk;
+  readonly clock: Clock;
+  readonly random: Random;
+  readonly logger: Logger;
+}
+
+/** Who is told which topics and channels there are. */
+export interface RegistryListener {
+  topicAdded(topic: string): void;
+  topicRemoved(topic: string): void;
+  channelAdded(topic: string, channel: string): void;
+  channelRemoved(topic: string, channel: string): void;
+}
+
+/** Someone who must not speak before the disk has. */
+export interface DurableWaiter {
+  /** Everything below `end` is on disk. Returns whether it waits for more. */
+  durable(end: number): boolean;
+  /** Nothing more will become durable. */
+  failed(error: Error): void;
+}
+
+/** A connection that gathers output during an input. */
+export interface Flushable {
+  flush(): void;
+}
+
+/** Why an operation was refused. */
+export type RefusalCode = "exiting" | "storage" | "too_many_topics" | "too_many_channels";
+
+/** An operation that the broker refuses; `message` is for the peer. */
+export class RefusedError extends Error {
+  override name = "RefusedError";
+  constructor(readonly code: RefusalCode, message: string) {
+    super(message);
+  }
+}
+
+/** A clock of the wall may jump; nothing deferred is looked at later than this after it is due. */
+const WAKE_MS_MAX = 5000;
+const MAINTAIN_MS = 1000;
+
+/** See the module. */
+export class Broker implements ChannelEffects {
+  readonly topics = new Map<string, Topic>();
+  readonly storage: Storage;
+  readonly source: MessageReader;
+  readonly clock: Clock;
+  readonly random: Random;
+  readonly logger: Logger;
+  /** Told of every change from now on. */
+  registry: RegistryListener | null = null;
+  /** Asked for the channels that others know when a topic is made; null when there is nobody to ask. */
+  knownChannels: ((topic: string) => Promise<readonly string[]>) | null = null;
+  /** Called once when the storage fails. */
+  onFailure: (error: Error) => void = () => {};
+  /** Set while shutting down: nothing new is accepted. */
+  exiting = false;
+  /** Bytes of publishes that have not arrived whole. */
+  stagedBytes = 0;
+
+  readonly #options: BrokerOptions;
+  readonly #schedule = new Schedule();
+  #woken: Channel[] = [];
+  #flushables: Flushable[] = [];
+  #settling = false;
+  #waiters: DurableWaiter[] = [];
+  #timer: Timer | null = null;
+  #timerMs = Infinity;
+  #maintainTimer: Timer | null = null;
+  #closed = false;
+
+  private constructor(storage: Storage, seams: BrokerSeams, options: BrokerOptions) {
+    this.storage = storage;
+    this.clock = seams.clock;
+    this.random = seams.random;
+    this.logger = seams.logger;
+    this.#options = options;
+    this.source = new MessageReader(storage, seams.clock, seams.logger);
+  }
+
+  /** Opens the data folder and takes up where it was left. Rejects as `Storage.open` does. */
+  static async open(seams: BrokerSeams, options: BrokerOptions): Promise<Broker> {
+    const holder: { broker: Broker | null } = { broker: null };
+    const storage = await Storage.open(seams.disk, seams.clock, options.storage, {
+      durable: (topics, end) => holder.broker?.durable(topics, end),
+      failed: (error) => holder.broker?.fail(error),
+      warn: (message, error) => seams.logger.warn(message, { error: String(error) }),
+    });
+    const broker = new Broker(storage, seams, options);
+    holder.broker = broker;
+    const nowMs = seams.clock.monoMs();
+    const wallMs = seams.clock.wallMs();
+    for (const state of storage.state.topics.values()) {
+      broker.#addTopic(state).recover(nowMs, wallMs);
+    }
+    broker.#armMaintenance();
+    return broker;
+  }
+
+  /** The position up to which the log must be durable for all that was done so far to be. */
+  get position(): number {
+    return this.storage.log.end;
+  }
+
+  /** Why nothing can be written any more, if so. */
+  get failure(): Error | null {
+    return this.storage.log.error;
+  }
+
+  /** The topic of a name, made when missing. Throws {@linkcode RefusedError}. */
+  ensureTopic(name: string): Topic {
+    const known = this.topics.get(name);
+    if (known !== undefined) return known;
+    this.#checkAccepting();
+    if (this.topics.size >= this.#options.topicsMax) {
+      throw new RefusedError(
+        "too_many_topics",
+        `there are ${this.#options.topicsMax} topics already`,
+      );
+    }
+    const { storage } = this;
+    const state = storage.decide({
+      type: "topic_created",
+      topic: storage.state.nextTopicNumber,
+      name,
+      ephemeral: isEphemeral(name),
+    });
+    invariant(state instanceof TopicState, "creating a topic gives its state");
+    const topic = this.#addTopic(state);
+    this.logger.info("Created a topic", { topic: name });
+    this.registry?.topicAdded(name);
+    if (this.knownChannels !== null) void this.#adoptChannels(topic, this.knownChannels);
+    return topic;
+  }
+
+  /** The channel of a name, made when missing. Throws {@linkcode RefusedError}. */
+  ensureChannel(topic: Topic, name: string): Channel {
+    const known = topic.channels.get(name);
+    if (known !== undefined) return known;
+    this.#checkAccepting();
+    const { channelsPerTopicMax } = this.#options;
+    if (topic.channels.size >= channelsPerTopicMax) {
+      throw new RefusedError(
+        "too_many_channels",
+        `topic ${topic.state.name} has ${channelsPerTopicMax} channels already`,
+      );
+    }
+    const channel = topic.addChannel(this.#createChannelState(topic, name));
+    this.logger.info("Created a channel", { topic: topic.state.name, channel: name });
+    this.registry?.channelAdded(topic.state.name, name);
+    return channel;
+  }
+
+  /** Deletes a topic with its channels and messages; their consumers' connections close. */
+  deleteTopic(topic: Topic): void {
+    const { state } = topic;
+    topic.deleted = true;
+    this.topics.delete(state.name);
+    this.storage.decide({ type: "topic_deleted", topic: state.number });
+    for (const channel of topic.channels.values()) channel.delete();
+    this.logger.info("Deleted a topic", { topic: state.name });
+    this.registry?.topicRemoved(state.name);
+  }
+
+  /** Deletes a channel; what it had not finished is gone for it. */
+  deleteChannel(topic: Topic, channel: Channel): void {
+    const { state } = channel;
+    topic.channels.delete(state.name);
+    if (state.number === 0) {
+      topic.state.channels.delete(state.name);
+    } else {
+      const isLast = topic.state.durableChannelCount === 1;
+      const keepFrom = isLast ? this.#visibleEnd(topic.state) : topic.state.keepFrom;
+      this.storage.decide({ type: "channel_deleted", channel: state.number, keepFrom });
+      if (isLast) topic.state.keptDue = [];
+    }
+    channel.delete();
+    this.logger.info("Deleted a channel", { topic: topic.state.name, channel: state.name });
+    this.registry?.channelRemoved(topic.state.name, state.name);
+    if (topic.state.ephemeral && topic.channels.size === 0 && !topic.deleted) {
+      this.deleteTopic(topic);
+    }
+  }
+
+  /** Ends a subscription; an ephemeral channel goes with its last one. */
+  leave(topic: Topic, channel: Channel, consumer: Consumer): void {
+    channel.leave(consumer);
+    if (channel.state.ephemeral && channel.consumers.size === 0 && !channel.deleted) {
+      this.deleteChannel(topic, channel);
+    }
+  }
+
+  /** Stops or starts the flow from a topic to its channels; publishing goes on. */
+  pauseTopic(topic: Topic, paused: boolean): void {
+    const { state } = topic;
+    if (state.paused === paused) return;
+    this.storage.decide({ type: "topic_paused", topic: state.number, paused, at: state.tail });
+    if (!paused) topic.appended(this.clock.monoMs(), this.clock.wallMs());
+  }
+
+  /** Stops or starts delivery of a channel. */
+  pauseChannel(channel: Channel, paused: boolean): void {
+    const { state } = channel;
+    if (state.paused === paused) return;
+    if (state.number !== 0) {
+      this.storage.decide({ type: "channel_paused", channel: state.number, paused });
+    }
+    channel.setPaused(paused);
+  }
+
+  /** Drops what the topic holds that no channel has been given. */
+  emptyTopic(topic: Topic): void {
+    const { state } = topic;
+    const from = topic.channels.size === 0 ? state.keepFrom : this.#visibleEnd(state);
+    const to = state.tail;
+    if (from >= to) return;
+    state.hiddenDue = [];
+    state.keptDue = [];
+    this.storage.decide({ type: "topic_emptied", topic: state.number, from, to });
+    state.due.retain((offset) => offset < from || offset >= to);
+    for (const channel of topic.channels.values()) {
+      channel.finishedOutside(to);
+      channel.countTopicDeferred();
+    }
+  }
+
+  /** Whether a publish of so many bytes and messages can be written now; else wait for `room`. */
+  hasRoom(bytes: number, messages: number): boolean {
+    return this.storage.hasRoom(bytes, messages);
+  }
+
+  /** Resolves when it is worth asking `hasRoom` again. */
+  room(): Promise<void> {
+    return this.storage.room();
+  }
+
+  /** Takes memory for a body that arrives in parts; false when all of it is in use. */
+  stage(bytes: number): boolean {
+    if (this.stagedBytes + bytes > this.#options.publishBytesMax) return false;
+    this.stagedBytes += bytes;
+    return true;
+  }
+
+  /** Gives back what `stage` took. */
+  unstage(bytes: number): void {
+    this.stagedBytes -= bytes;
+  }
+
+  /**
+   * Publishes `body[start, end)`; it is copied. `dueMs` is Unix ms, 0 for at once. Whoever confirms it
+   * waits for `position`. Throws {@linkcode RefusedError}. `hasRoom` has been asked.
+   */
+  publish(topic: Topic, body: Uint8Array, start: number, end: number, dueMs: number): void {
+    this.#checkAccepting();
+    const { storage } = this;
+    const sequence = storage.nextSequence;
+    const wireBytes = MESSAGE_BODY_OFFSET + end - start;
+    const wire = storage.beginMessage(topic.state, wireBytes, dueMs);
+    const { ring } = storage.log;
+    writeTimestampMs(ring, wire, this.clock.wallMs());
+    ring[wire + MESSAGE_ATTEMPTS_OFFSET] = 0;
+    ring[wire + MESSAGE_ATTEMPTS_OFFSET + 1] = 0;
+    writeMessageId(ring, wire + MESSAGE_ID_OFFSET, storage.nodeId, sequence);
+    ring.set(body.subarray(start, end), wire + MESSAGE_BODY_OFFSET);
+    storage.endMessage();
+    storage.commit();
+    topic.messageCount++;
+    topic.messageBytes += end - start;
+  }
+
+  /** Has `waiter` told of every group that becomes durable, until it waits for no more. */
+  await(waiter: DurableWaiter): void {
+    this.#waiters.push(waiter);
+  }
+
+  /** Resolves when the log is durable up to `position`; rejects when it never will be. */
+  durableTo(position: number): Promise<void> {
+    if (this.storage.log.durableEnd >= position) return Promise.resolve();
+    this.storage.commit();
+    return new Promise((resolve, reject) =>
+      this.await({
+        durable(end) {
+          if (end < position) return true;
+          resolve();
+          return false;
+        },
+        failed: reject,
+      })
+    );
+  }
+
+  /** Calls `flush` after the input at hand. */
+  flushLater(flushable: Flushable): void {
+    this.#flushables.push(flushable);
+    this.#settleLater();
+  }
+
+  /** Stops accepting and gives the data folder back, everything durable. */
+  async close(): Promise<void> {
+    this.#stop();
+    await this.storage.close();
+  }
+
+  /** Gives the data folder back as a crash would. For tests. */
+  async abandon(): Promise<void> {
+    this.#stop();
+    await this.storage.abandon();
+  }
+
+  // What channels ask for (ChannelEffects).
+
+  finish(channel: ChannelState, offset: number): void {
+    this.storage.finish(channel, offset);
+  }
+
+  requeue(channel: ChannelState, offset: number, attempts: number, dueMs: number): void {
+    this.storage.requeue(channel, offset, attempts, dueMs);
+  }
+
+  empty(channel: ChannelState, to: number): void {
+    this.storage.emptyChannel(channel, to);
+  }
+
+  schedule(timed: Timed, dueMs: number): void {
+    this.#schedule.add(timed, dueMs);
+    if (dueMs < this.#timerMs) this.#armTimer();
+  }
+
+  wake(channel: Channel): void {
+    channel.woken = true;
+    this.#woken.push(channel);
+    this.#settleLater();
+  }
+
+  /** What the storage reports: a group is on disk. */
+  durable(states: readonly TopicState[], end: number): void {
+    const nowMs = this.clock.monoMs();
+    const wallMs = this.clock.wallMs();
+    for (const state of states) this.topics.get(state.name)?.appended(nowMs, wallMs);
+    const waiters = this.#waiters;
+    this.#waiters = [];
+    for (const waiter of waiters) if (waiter.durable(end)) this.#waiters.push(waiter);
+  }
+
+  /** What the storage reports: nothing is written any more. */
+  fail(error: Error): void {
+    this.logger.error("The log cannot be written; nothing more is accepted", {
+      error: String(error),
+    });
+    const waiters = this.#waiters;
+    this.#waiters = [];
+    for (const waiter of waiters) waiter.failed(error);
+    this.onFailure(error);
+  }
+
+  #checkAccepting(): void {
+    if (this.exiting) throw new RefusedError("exiting", "exiting");
+    if (this.failure !== null) throw new RefusedError("storage", "the log cannot be written");
+  }
+
+  #addTopic(state: TopicState): Topic {
+    const topic = new Topic(state, this, this.#options.channel);
+    this.topics.set(state.name, topic);
+    return topic;
+  }
+
+  #createChannelState(topic: Topic, name: string): ChannelState {
+    const { storage } = this;
+    const start = topic.state.channelStart;
+    if (isEphemeral(name)) {
+      const state = new ChannelState(0, topic.state, name, true, start);
+      topic.state.channels.set(name, state);
+      return state;
+    }
+    const state = storage.decide({
+      type: "channel_created",
+      topic: topic.state.number,
+      channel: storage.state.nextChannelNumber,
+      name,
+      start,
+    });
+    invariant(state instanceof ChannelState, "creating a channel gives its state");
+    return state;
+  }
+
+  /** Makes the channels that discovery knows for a new topic, so that each gets its first messages. */
+  async #adoptChannels(
+    topic: Topic,
+    knownChannels: (topic: string) => Promise<readonly string[]>,
+  ): Promise<void> {
+    topic.state.settled = false;
+    const names = await knownChannels(topic.state.name);
+    if (topic.deleted || this.#closed || this.failure !== null) return;
+    for (const name of names) {
+      if (!isEphemeral(name) && !this.exiting) this.ensureChannel(topic, name);
+    }
+    topic.state.settled = true;
+    topic.settle();
+  }
+
+  #visibleEnd(state: TopicState): number {
+    return state.paused ? state.pausedAt : state.tail;
+  }
+
+  #settleLater(): void {
+    if (this.#settling) return;
+    this.#settling = true;
+    queueMicrotask(() => this.#settle());
+  }
+
+  #settle(): void {
+    const nowMs = this.clock.monoMs();
+    while (this.#woken.length > 0) {
+      const channels = this.#woken;
+      this.#woken = [];
+      for (const channel of channels) {
+        channel.woken = false;
+        channel.dispatch(nowMs);
+      }
+    }
+    this.#settling = false;
+    const flushables = this.#flushables;
+    this.#flushables = [];
+    for (const flushable of flushables) flushable.flush();
+  }
+
+  #armTimer(): void {
+    this.#timer?.cancel();
+    this.#timer = null;
+    this.#timerMs = Infinity;
+    const { earliestMs } = this.#schedule;
+    if (earliestMs === Infinity || this.#closed) return;
+    const nowMs = this.clock.monoMs();
+    this.#timerMs = Math.min(earliestMs, nowMs + WAKE_MS_MAX);
+    this.#timer = this.clock.setTimer(this.#timerMs - nowMs, () => {
+      this.#timer = null;
+      this.#timerMs = Infinity;
+      this.#schedule.run(this.clock.monoMs(), this.clock.wallMs());
+      this.#armTimer();
+    });
+  }
+
+  #armMaintenance(): void {
+    if (this.#closed) return;
+    this.#maintainTimer = this.clock.setTimer(MAINTAIN_MS, () => {
+      this.storage.maintain()
+        .catch((error) =>
+          this.logger.error("Cannot write a checkpoint or remove old files", {
+            error: String(error),
+          })
+        )
+        .finally(() => this.#armMaintenance());
+    });
+  }
+
+  #stop(): void {
+    this.#closed = true;
+    this.exiting = true;
+    this.#timer?.cancel();
+    this.#timer = null;
+    this.#maintainTimer?.cancel();
+    this.#maintainTimer = null;
+  }
+}

@@ -1,0 +1,397 @@
+/**
+ * The settings of the broker: every flag of nsqd under its own name and with its own default, and
+ * what only Sluice has. A flag of nsqd without a meaning here is accepted and says so at the start.
+ * One whose absence would make the broker less safe or blind (TLS, authorization, statsd, latency
+ * percentiles) is refused until it exists.
+ */
+import { createHash } from "node:crypto";
+import { crc32 } from "node:zlib";
+import {
+  address,
+  boolean,
+  bytes,
+  choice,
+  declareSettings,
+  durationMs,
+  integer,
+  list,
+  setting,
+  showAddress,
+  showBytes,
+  showDuration,
+  text,
+  type ValuesOf,
+} from "@sluice/shared/config";
+import { nsqdFlagsRefused, nsqdFlagsWithoutEffect } from "./nsqd_flags.ts";
+
+/** The longest silence of a client that negotiates no heartbeat interval: two of them. No flag. */
+export const CLIENT_TIMEOUT_MS = 60_000;
+/** The output buffer of a connection that negotiates none. No flag. */
+export const OUTPUT_BUFFER_BYTES_DEFAULT = 16_384;
+/** Node ids have ten bits. */
+export const NODE_ID_MAX = 1023;
+
+const MIB = 2 ** 20;
+
+/** nsqd's node id of a machine nobody gave one: CRC-32 of the MD5 of its name, modulo 1024. */
+export function defaultNodeId(hostname: string): number {
+  return crc32(createHash("md5").update(hostname).digest()) % (NODE_ID_MAX + 1);
+}
+
+/** The broker's values by property name. */
+export type BrokerValues = ValuesOf<ReturnType<typeof allSettings>>;
+
+/** Declares the broker's settings; some defaults derive from the name of the machine. */
+export function brokerSettings(hostname: string) {
+  return declareSettings("sluice-broker", allSettings(hostname), {
+    about: "A durable message broker that NSQ clients and tools use as nsqd.",
+    relations: brokenRelations,
+  });
+}
+
+function allSettings(hostname: string) {
+  return {
+    ...networkSettings(hostname),
+    ...discoverySettings(),
+    ...storageSettings(),
+    ...messageSettings(),
+    ...clientSettings(),
+    ...processSettings(hostname),
+    ...nsqdFlagsWithoutEffect(),
+    ...nsqdFlagsRefused(),
+  };
+}
+
+function networkSettings(hostname: string) {
+  const group = "Network";
+  return {
+    tcpAddress: setting({
+      name: "tcp-address",
+      kind: address(),
+      default: "0.0.0.0:4150",
+      doc: "Where NSQ clients connect.",
+      group,
+    }),
+    httpAddress: setting({
+      name: "http-address",
+      kind: address(),
+      default: "0.0.0.0:4151",
+      doc: "Where the HTTP API, health and metrics are served.",
+      group,
+    }),
+    broadcastAddress: setting({
+      name: "broadcast-address",
+      kind: text("HOST"),
+      default: hostname,
+      defaultDoc: "the host name",
+      doc: "The host that consumers are told to connect to.",
+      group,
+    }),
+    broadcastTcpPort: setting({
+      name: "broadcast-tcp-port",
+      kind: integer({ min: 0, max: 65_535 }),
+      default: 0,
+      doc: "The TCP port that consumers are told to connect to; 0 is the port listened on.",
+      group,
+    }),
+    broadcastHttpPort: setting({
+      name: "broadcast-http-port",
+      kind: integer({ min: 0, max: 65_535 }),
+      default: 0,
+      doc: "The HTTP port that tools are told to use; 0 is the port listened on.",
+      group,
+    }),
+    connectionsMax: setting({
+      name: "connections-max",
+      kind: integer({ min: 1, max: 1_000_000 }),
+      default: 10_000,
+      doc: "Client connections open at a time; one more is closed at once.",
+      group,
+    }),
+  };
+}
+
+function discoverySettings() {
+  const group = "Discovery";
+  return {
+    lookupdTcpAddresses: setting({
+      name: "lookupd-tcp-address",
+      kind: list(address({ use: "connect" })),
+      default: [],
+      file: "nsqlookupd_tcp_addresses",
+      doc: "The discovery services (or nsqlookupd) to register with.",
+      group,
+    }),
+    httpClientConnectTimeoutMs: setting({
+      name: "http-client-connect-timeout",
+      kind: durationMs({ min: 1 }),
+      default: "2s",
+      doc: "How long a connection to the HTTP API of a discovery service may take.",
+      group,
+    }),
+    httpClientRequestTimeoutMs: setting({
+      name: "http-client-request-timeout",
+      kind: durationMs({ min: 1 }),
+      default: "5s",
+      doc: "How long a request to the HTTP API of a discovery service may take.",
+      group,
+    }),
+    topologyRegion: setting({
+      name: "topology-region",
+      kind: text(),
+      default: "",
+      doc: "The region this broker runs in, told to clients and discovery.",
+      group,
+    }),
+    topologyZone: setting({
+      name: "topology-zone",
+      kind: text(),
+      default: "",
+      doc: "The zone this broker runs in, told to clients and discovery.",
+      group,
+    }),
+  };
+}
+
+function storageSettings() {
+  const group = "Storage and memory";
+  return {
+    dataPath: setting({
+      name: "data-path",
+      kind: text("PATH"),
+      default: ".",
+      defaultDoc: "the working directory",
+      doc: "The folder with the broker's data. One broker at a time holds it.",
+      group,
+    }),
+    logFileBytes: setting({
+      name: "log-file-bytes",
+      kind: bytes({ min: MIB, max: 4096 * MIB }),
+      default: "64MiB",
+      doc: "The size of a file of the log. Space is given back by whole files.",
+      group,
+    }),
+    finishSyncIntervalMs: setting({
+      name: "finish-sync-interval",
+      kind: durationMs({ min: 0, max: 60_000 }),
+      default: "10ms",
+      doc: "How long a finished message may wait until that is on disk. A crash within it means " +
+        "that the message is delivered again.",
+      group,
+    }),
+    ringBytes: setting({
+      name: "ring-bytes",
+      kind: bytes({ min: MIB, max: 4096 * MIB, powerOfTwo: true }),
+      default: "64MiB",
+      doc: "Memory for records on their way to disk and for the newest ones, which consumers " +
+        "that keep up are served from.",
+      group,
+    }),
+    pageCacheBytes: setting({
+      name: "page-cache-bytes",
+      kind: bytes({ min: MIB, max: 65_536 * MIB }),
+      default: "64MiB",
+      doc: "Memory for pages of the backlog and its index.",
+      group,
+    }),
+    publishBytesMax: setting({
+      name: "publish-bytes-max",
+      kind: bytes({ min: MIB, max: 65_536 * MIB }),
+      default: "256MiB",
+      doc: "Bytes of publishes being received or waiting for the disk, over all connections.",
+      group,
+    }),
+  };
+}
+
+function messageSettings() {
+  const group = "Messages";
+  return {
+    msgTimeoutMs: setting({
+      name: "msg-timeout",
+      kind: durationMs({ min: 1 }),
+      default: "1m",
+      doc: "How long a consumer may work on a message before it is delivered again, when the " +
+        "consumer negotiates no other time.",
+      group,
+    }),
+    maxMsgTimeoutMs: setting({
+      name: "max-msg-timeout",
+      kind: durationMs({ min: 1 }),
+      default: "15m",
+      doc: "The longest time a consumer may negotiate, and reach by TOUCH.",
+      group,
+    }),
+    maxMsgSizeBytes: setting({
+      name: "max-msg-size",
+      kind: bytes({ min: 1 }),
+      default: "1MiB",
+      doc: "The largest message.",
+      group,
+    }),
+    maxBodySizeBytes: setting({
+      name: "max-body-size",
+      kind: bytes({ min: 1 }),
+      default: "5MiB",
+      doc: "The largest body of a command, such as a batch of messages.",
+      group,
+    }),
+    maxReqTimeoutMs: setting({
+      name: "max-req-timeout",
+      kind: durationMs({ min: 0 }),
+      default: "1h",
+      doc: "The longest time a message may be deferred, by requeue or by publish.",
+      group,
+    }),
+    requeueOnDisconnect: setting({
+      name: "requeue-on-disconnect",
+      kind: boolean(),
+      default: true,
+      doc: "Deliver the messages of a lost connection again at once. When false they wait for " +
+        "their timeout, as with nsqd.",
+      group,
+    }),
+  };
+}
+
+function clientSettings() {
+  const group = "Clients";
+  return {
+    maxHeartbeatIntervalMs: setting({
+      name: "max-heartbeat-interval",
+      kind: durationMs({ min: 1_000 }),
+      default: "1m",
+      doc: "The longest heartbeat interval a client may negotiate.",
+      group,
+    }),
+    maxRdyCount: setting({
+      name: "max-rdy-count",
+      kind: integer({ min: 1, max: 2 ** 31 - 1 }),
+      default: 2500,
+      doc: "The most messages a connection may have in flight.",
+      group,
+    }),
+    maxOutputBufferSizeBytes: setting({
+      name: "max-output-buffer-size",
+      kind: bytes({ min: 64, max: 1024 * MIB }),
+      default: 65_536,
+      doc: "The largest output buffer a client may negotiate.",
+      group,
+    }),
+    maxOutputBufferTimeoutMs: setting({
+      name: "max-output-buffer-timeout",
+      kind: durationMs({ min: 1 }),
+      default: "30s",
+      doc: "The longest time between flushes a client may negotiate.",
+      group,
+    }),
+    minOutputBufferTimeoutMs: setting({
+      name: "min-output-buffer-timeout",
+      kind: durationMs({ min: 1 }),
+      default: "25ms",
+      doc: "The shortest time between flushes a client may negotiate.",
+      group,
+    }),
+    outputBufferTimeoutMs: setting({
+      name: "output-buffer-timeout",
+      kind: durationMs({ min: 1 }),
+      default: "250ms",
+      doc: "The time between flushes when a client negotiates none.",
+      group,
+    }),
+    maxChannelConsumers: setting({
+      name: "max-channel-consumers",
+      kind: integer({ min: 0, max: 1_000_000 }),
+      default: 0,
+      doc: "The most consumers of a channel; 0 sets no limit but connections-max.",
+      group,
+    }),
+  };
+}
+
+function processSettings(hostname: string) {
+  const group = "Process and log";
+  return {
+    nodeId: setting({
+      name: "node-id",
+      kind: integer({ min: 0, max: NODE_ID_MAX }),
+      default: defaultNodeId(hostname),
+      defaultDoc: "computed from the host name",
+      file: "id",
+      doc: "The part of message ids that tells brokers apart.",
+      group,
+    }),
+    shutdownTimeoutMs: setting({
+      name: "shutdown-timeout",
+      kind: durationMs({ min: 0 }),
+      default: "10s",
+      doc: "How long an orderly stop may take before the process ends without it.",
+      group,
+    }),
+    logLevel: setting({
+      name: "log-level",
+      kind: choice(["debug", "info", "warn", "error", "fatal"], { numbered: true }),
+      default: "info",
+      doc: "The least severe lines that are logged.",
+      group,
+    }),
+    logFormat: setting({
+      name: "log-format",
+      kind: choice(["text", "json"]),
+      default: "text",
+      doc: "How a line of the log is written.",
+      group,
+    }),
+    logPrefix: setting({
+      name: "log-prefix",
+      kind: text(),
+      default: "[nsqd] ",
+      doc: "Text in front of every line of the log.",
+      group,
+    }),
+  };
+}
+
+/** The rules between settings that `values` breaks. */
+function brokenRelations(values: BrokerValues): string[] {
+  const quarterOfRing = Math.floor(values.ringBytes / 4);
+  const durations: Order[] = [
+    ["msg-timeout", values.msgTimeoutMs, "max-msg-timeout", values.maxMsgTimeoutMs],
+    [
+      "min-output-buffer-timeout",
+      values.minOutputBufferTimeoutMs,
+      "output-buffer-timeout",
+      values.outputBufferTimeoutMs,
+    ],
+    [
+      "output-buffer-timeout",
+      values.outputBufferTimeoutMs,
+      "max-output-buffer-timeout",
+      values.maxOutputBufferTimeoutMs,
+    ],
+  ];
+  const sizes: Order[] = [
+    ["max-msg-size", values.maxMsgSizeBytes, "max-body-size", values.maxBodySizeBytes],
+    // A group holds a whole body while the one before it is still being written and read from.
+    ["max-msg-size", values.maxMsgSizeBytes, "a quarter of ring-bytes", quarterOfRing],
+    ["max-body-size", values.maxBodySizeBytes, "a quarter of ring-bytes", quarterOfRing],
+    ["max-body-size", values.maxBodySizeBytes, "publish-bytes-max", values.publishBytesMax],
+  ];
+  const broken = [...outOfOrder(durations, showDuration), ...outOfOrder(sizes, showBytes)];
+  const tcp = showAddress(values.tcpAddress);
+  if (tcp === showAddress(values.httpAddress) && !tcp.endsWith(":0")) {
+    broken.push(`tcp-address and http-address must differ, both are ${tcp}`);
+  }
+  return broken;
+}
+
+/** A setting, its value, and the setting (or bound) it must not exceed with that one's value. */
+type Order = readonly [low: string, lowValue: number, high: string, highValue: number];
+
+function outOfOrder(orders: readonly Order[], show: (value: number) => string): string[] {
+  return orders
+    .filter(([, lowValue, , highValue]) => lowValue > highValue)
+    .map(([low, lowValue, high, highValue]) =>
+      `${low} (${show(lowValue)}) must not exceed ${high} (${show(highValue)})`
+    );
+}

@@ -1,0 +1,109 @@
+/** Finds messages in the storage for the channels. */
+import { RECORD_HEADER_BYTES, recordCrc, recordWordBytes } from "@sluice/shared/log";
+import { parseMessageId } from "@sluice/shared/protocol";
+import type { Clock } from "@sluice/shared/runtime";
+import type { Logger } from "@sluice/shared/telemetry";
+import { COLD, FOUND, GONE, type MessageSource, type MessageView } from "./queue/mod.ts";
+import {
+  type MessageHeader,
+  MISSING,
+  readMessageHeader,
+  type Storage,
+  type TopicState,
+  WIRE_ID_OFFSET,
+} from "./storage/mod.ts";
+
+/** After a failed read, so that a bad disk is not asked in a tight loop. */
+const RETRY_MS = 1000;
+
+/** The {@linkcode MessageSource} over a {@linkcode Storage}. What comes from disk is verified. */
+export class MessageReader implements MessageSource {
+  readonly view: MessageView;
+  /** Messages that could not be delivered because their record is damaged. */
+  damagedCount = 0;
+  readonly #view: { -readonly [K in keyof MessageView]: MessageView[K] } = {
+    bytes: new Uint8Array(),
+    start: 0,
+    length: 0,
+    sequence: 0,
+    dueMs: 0,
+  };
+  readonly #storage: Storage;
+  readonly #clock: Clock;
+  readonly #logger: Logger;
+  readonly #header: MessageHeader = { topic: 0, offset: 0, dueMs: 0, wireStart: 0 };
+
+  constructor(storage: Storage, clock: Clock, logger: Logger) {
+    this.#storage = storage;
+    this.#clock = clock;
+    this.#logger = logger;
+    this.view = this.#view;
+  }
+
+  find(topic: TopicState, offset: number): typeof FOUND | typeof COLD | typeof GONE {
+    const position = topic.index.position(offset);
+    if (position === MISSING) return GONE;
+    const { reader, log } = this.#storage;
+    if (!reader.view(position, RECORD_HEADER_BYTES)) return COLD;
+    const word = readU32(reader.bytes, reader.start);
+    const payloadBytes = recordWordBytes(word);
+    if (!reader.view(position, RECORD_HEADER_BYTES + payloadBytes)) return COLD;
+    const { bytes } = reader;
+    const start = reader.start + RECORD_HEADER_BYTES;
+    const end = start + payloadBytes;
+    const header = this.#header;
+    const isCold = position < log.hotStart;
+    if (isCold && recordCrc(word, bytes.subarray(start, end)) !== readU32(bytes, start - 4)) {
+      return this.#damaged(topic, offset, position);
+    }
+    readMessageHeader(bytes, start, header);
+    if (header.topic !== topic.number || header.offset !== offset) {
+      return this.#damaged(topic, offset, position);
+    }
+    const view = this.#view;
+    view.bytes = bytes;
+    view.start = header.wireStart;
+    view.length = end - header.wireStart;
+    view.dueMs = header.dueMs;
+    view.sequence = parseMessageId(
+      bytes,
+      header.wireStart + WIRE_ID_OFFSET,
+      this.#storage.nodeId,
+    );
+    return FOUND;
+  }
+
+  async load(topic: TopicState, offset: number): Promise<void> {
+    const position = topic.index.position(offset);
+    if (position === MISSING) return;
+    const { reader } = this.#storage;
+    try {
+      await reader.load(position, RECORD_HEADER_BYTES);
+      if (!reader.view(position, RECORD_HEADER_BYTES)) return;
+      const payloadBytes = recordWordBytes(readU32(reader.bytes, reader.start));
+      await reader.load(position, RECORD_HEADER_BYTES + payloadBytes);
+    } catch (error) {
+      this.#logger.error("Cannot read a message", {
+        topic: topic.name,
+        offset,
+        error: String(error),
+      });
+      await this.#clock.sleep(RETRY_MS);
+    }
+  }
+
+  #damaged(topic: TopicState, offset: number, position: number): typeof GONE {
+    this.damagedCount++;
+    this.#logger.error("A message is damaged on disk and is passed over", {
+      topic: topic.name,
+      offset,
+      position,
+    });
+    return GONE;
+  }
+}
+
+function readU32(bytes: Uint8Array, at: number): number {
+  return (bytes[at]! | (bytes[at + 1]! << 8) | (bytes[at + 2]! << 16) | (bytes[at + 3]! << 24)) >>>
+    0;
+}

@@ -1,0 +1,222 @@
+/**
+ * The flags of nsqd that this version takes no value from. Those without a meaning in Sluice are
+ * accepted with a notice, so that an nsqd command line starts a broker. Those whose absence nobody
+ * should overlook, such as TLS, are refused as soon as they ask for something.
+ */
+import {
+  boolean,
+  bytes,
+  choice,
+  durationMs,
+  integer,
+  list,
+  percentile,
+  type Setting,
+  setting,
+  text,
+} from "@sluice/shared/config";
+
+const NO_STATSD = "statsd is not supported yet by this version; the setting has no effect";
+const NO_SCAN = "Sluice wakes when a message is due and scans nothing; the setting has no effect";
+const ALWAYS_SYNCED =
+  "Sluice confirms a message only when it is on disk; the setting has no effect";
+const NO_COMPRESSION = "compression is not offered yet by this version; the setting has no effect";
+const NO_AUTH = "authorization is not supported yet by this version; the setting has no effect";
+
+/** Flags that change nothing here. */
+export function nsqdFlagsWithoutEffect() {
+  return {
+    verbose: setting({
+      name: "verbose",
+      kind: boolean(),
+      default: false,
+      doc: "Replaced by log-level, as in nsqd.",
+      accepted: "replaced by log-level; the setting has no effect",
+    }),
+    workerId: setting({
+      name: "worker-id",
+      kind: integer(),
+      default: 0,
+      doc: "Replaced by node-id, as in nsqd.",
+      accepted: "replaced by node-id; the setting has no effect",
+    }),
+    memQueueSize: setting({
+      name: "mem-queue-size",
+      kind: integer({ min: 0 }),
+      default: 10_000,
+      doc: "Sluice keeps every message in its log.",
+      accepted: "Sluice keeps every message in its log; the setting has no effect",
+    }),
+    maxBytesPerFile: setting({
+      name: "max-bytes-per-file",
+      kind: bytes(),
+      default: 104_857_600,
+      doc: "The files of Sluice's log have the size log-file-bytes.",
+      accepted: "Sluice's files have the size log-file-bytes; the setting has no effect",
+    }),
+    syncEvery: setting({
+      name: "sync-every",
+      kind: integer({ min: 0 }),
+      default: 2500,
+      doc: "Sluice confirms a message only when it is on disk.",
+      accepted: ALWAYS_SYNCED,
+    }),
+    syncTimeoutMs: setting({
+      name: "sync-timeout",
+      kind: durationMs(),
+      default: "2s",
+      doc: "Sluice confirms a message only when it is on disk.",
+      accepted: ALWAYS_SYNCED,
+    }),
+    queueScanWorkerPoolMax: setting({
+      name: "queue-scan-worker-pool-max",
+      kind: integer({ min: 0 }),
+      default: 4,
+      doc: "Sluice wakes when a message is due and scans nothing.",
+      accepted: NO_SCAN,
+    }),
+    queueScanSelectionCount: setting({
+      name: "queue-scan-selection-count",
+      kind: integer({ min: 0 }),
+      default: 20,
+      doc: "Sluice wakes when a message is due and scans nothing.",
+      accepted: NO_SCAN,
+    }),
+    statsdPrefix: setting({
+      name: "statsd-prefix",
+      kind: text(),
+      default: "nsq.%s",
+      doc: "The beginning of statsd keys.",
+      accepted: NO_STATSD,
+    }),
+    statsdIntervalMs: setting({
+      name: "statsd-interval",
+      kind: durationMs(),
+      default: "1m",
+      doc: "The time between statsd packets.",
+      accepted: NO_STATSD,
+    }),
+    statsdMemStats: setting({
+      name: "statsd-mem-stats",
+      kind: boolean(),
+      default: true,
+      doc: "Whether statsd gets memory figures.",
+      accepted: NO_STATSD,
+    }),
+    statsdUdpPacketSizeBytes: setting({
+      name: "statsd-udp-packet-size",
+      kind: bytes(),
+      default: 508,
+      doc: "The size of a statsd packet.",
+      accepted: NO_STATSD,
+    }),
+    statsdExcludeEphemeral: setting({
+      name: "statsd-exclude-ephemeral",
+      kind: boolean(),
+      default: false,
+      doc: "Whether statsd leaves out ephemeral topics and channels.",
+      accepted: NO_STATSD,
+    }),
+    endToEndLatencyWindowMs: setting({
+      name: "e2e-processing-latency-window-time",
+      kind: durationMs(),
+      default: "10m",
+      doc: "The time that latency percentiles look back.",
+      accepted:
+        "latency percentiles are not supported yet by this version; the setting has no effect",
+    }),
+    authHttpRequestMethod: setting({
+      name: "auth-http-request-method",
+      kind: choice(["get", "post"]),
+      default: "get",
+      doc: "The method of authorization requests.",
+      accepted: NO_AUTH,
+    }),
+    tlsMinVersion: setting({
+      name: "tls-min-version",
+      kind: choice(["ssl3.0", "tls1.0", "tls1.1", "tls1.2", "tls1.3"]),
+      default: "tls1.0",
+      doc: "The oldest version of TLS that is accepted.",
+      accepted: "TLS is not supported yet by this version; the setting has no effect",
+    }),
+    snappy: setting({
+      name: "snappy",
+      kind: boolean(),
+      default: false,
+      doc: "Whether clients may negotiate snappy compression; none is offered yet.",
+      accepted: (value) => value ? NO_COMPRESSION : undefined,
+    }),
+    deflate: setting({
+      name: "deflate",
+      kind: boolean(),
+      default: false,
+      doc: "Whether clients may negotiate deflate compression; none is offered yet.",
+      accepted: (value) => value ? NO_COMPRESSION : undefined,
+    }),
+    maxDeflateLevel: setting({
+      name: "max-deflate-level",
+      kind: integer({ min: 1, max: 9 }),
+      default: 6,
+      doc: "The highest compression level a client may negotiate.",
+      accepted: NO_COMPRESSION,
+    }),
+  };
+}
+
+/** Flags that ask for something this version cannot give. */
+export function nsqdFlagsRefused() {
+  return {
+    httpsAddress: refusedText("https-address", "Where HTTPS would be served.", "HTTPS"),
+    tlsCert: refusedText("tls-cert", "The file with the certificate for TLS.", "TLS"),
+    tlsKey: refusedText("tls-key", "The file with the private key for TLS.", "TLS"),
+    tlsClientAuthPolicy: refusedText(
+      "tls-client-auth-policy",
+      "Whether clients must show a certificate.",
+      "TLS",
+    ),
+    tlsRootCaFile: refusedText(
+      "tls-root-ca-file",
+      "The file with the authorities that client certificates must come from.",
+      "TLS",
+    ),
+    tlsRequired: setting({
+      name: "tls-required",
+      kind: choice(["false", "true", "tcp-https"], { bare: "true" }),
+      default: "false",
+      doc: "Whether clients must use TLS.",
+      refused: notYet("TLS"),
+    }),
+    authHttpAddresses: setting({
+      name: "auth-http-address",
+      kind: list(text()),
+      default: [],
+      file: "auth_http_addresses",
+      doc: "The services asked what a client may do.",
+      refused: notYet("authorization"),
+    }),
+    statsdAddress: refusedText("statsd-address", "Where statsd packets would be sent.", "statsd"),
+    endToEndLatencyPercentiles: setting({
+      name: "e2e-processing-latency-percentile",
+      kind: list(percentile()),
+      default: [],
+      file: "e2e_processing_latency_percentiles",
+      doc: "The percentiles of the time from publish to finish in the statistics.",
+      refused: notYet("latency percentiles"),
+    }),
+    enableExperiment: setting({
+      name: "enable-experiment",
+      kind: list(text()),
+      default: [],
+      doc: "Names of experimental features.",
+      refused: notYet("experiments"),
+    }),
+  };
+}
+
+function refusedText(name: string, doc: string, feature: string): Setting<string> {
+  return setting({ name, kind: text(), default: "", doc, refused: notYet(feature) });
+}
+
+function notYet(feature: string): string {
+  return `not supported yet by this version (${feature})`;
+}

@@ -1,0 +1,426 @@
+/**
+ * A channel: who gets which message when. A pure machine over its durable state: each method is one
+ * input at a given time, what has to happen outside goes through {@linkcode ChannelEffects}, and
+ * nothing here waits.
+ *
+ * ```
+ *                 cursor                         (first delivery, in offset order)
+ *   ready <- requeued at once, timed out, left by a consumer, come due
+ *        \   /
+ *       dispatch -> in flight -> finished
+ *                      |-> requeued at once / timed out / consumer left -> ready
+ *                      '-> requeued for later -> deferred -> ready
+ * ```
+ *
+ * - In flight is a view: a message leaves the log's debt only by FIN, so a crash, a disconnect or a
+ *   timeout can only deliver it again.
+ * - A consumer has at most `ready` (RDY) messages in flight, and takes turns with the others that can
+ *   take one.
+ * - When both new messages and messages to deliver again wait, they alternate.
+ * - A message that its publisher deferred is never reached by the cursor; the topic hands it over
+ *   when it is due.
+ */
+import { type Random, randomBelow } from "@sluice/shared/runtime";
+import { type ChannelState, DueHeap, type TopicState } from "../storage/mod.ts";
+import { Consumer, type ConsumerPort, ConsumerRing } from "./consumer.ts";
+import { InFlightTable } from "./in_flight.ts";
+import { FOUND, GONE, type MessageSource } from "./message_source.ts";
+import { OffsetQueue } from "./offset_queue.ts";
+import { NOT_SCHEDULED, type Timed } from "./schedule.ts";
+
+/** What a channel asks of the broker. */
+export interface ChannelEffects {
+  readonly source: MessageSource;
+  readonly random: Random;
+  /** The message is finished, durably as soon as the next group is. */
+  finish(channel: ChannelState, offset: number): void;
+  /** The message is owed again, durably: at `dueMs` (Unix ms, 0: at once). */
+  requeue(channel: ChannelState, offset: number, attempts: number, dueMs: number): void;
+  empty(channel: ChannelState, to: number): void;
+  /** Calls `tick` at a monotonic time. */
+  schedule(timed: Timed, dueMs: number): void;
+  /** Calls `dispatch` soon, after the input at hand. */
+  wake(channel: Channel): void;
+}
+
+/** Limits a channel keeps to. */
+export interface ChannelOptions {
+  /** Touching cannot keep a message in flight for longer than this after its delivery. */
+  readonly msgTimeoutMsMax: number;
+  /** Consumers allowed at a time; 0 for any number. */
+  readonly consumersMax: number;
+  /** What a leaving consumer has in flight is ready again at once, else when it times out. */
+  readonly requeueOnDisconnect: boolean;
+}
+
+/** The answer to FIN, REQ and TOUCH. */
+export type InFlightOutcome = "done" | "not_in_flight" | "not_owner";
+
+/** See the module. Monotonic times are `nowMs`, Unix times `wallMs`. */
+export class Channel implements Timed {
+  readonly consumers = new Map<number, Consumer>();
+  scheduledMs = NOT_SCHEDULED;
+  /** Set while the channel waits to be dispatched; kept by the broker. */
+  woken = false;
+  deleted = false;
+  timeoutCount = 0;
+  requeueCount = 0;
+  deliveredCount = 0;
+  /** Deferred by their publisher and not due yet. */
+  topicDeferred = 0;
+
+  readonly #effects: ChannelEffects;
+  readonly #options: ChannelOptions;
+  readonly #inFlight = new InFlightTable();
+  readonly #ring = new ConsumerRing();
+  readonly #ready = new OffsetQueue();
+  readonly #deferred = new DueHeap();
+  /** Lists of consumers that left while their messages may still time out. */
+  readonly #orphans = new Map<number, Consumer>();
+  readonly #enteredFrom: number;
+  #cursor: number;
+  /** Below it the cursor may meet messages that are finished or owed already. */
+  #checkUntil: number;
+  #lastWasReady = false;
+  /** Deliveries before of the message that `#take` took from `#ready`. */
+  #readyAttempts = 0;
+  #loading = false;
+  #consumerNumber = 0;
+
+  constructor(
+    readonly state: ChannelState,
+    readonly topic: TopicState,
+    effects: ChannelEffects,
+    options: ChannelOptions,
+    recovered: boolean,
+  ) {
+    this.#effects = effects;
+    this.#options = options;
+    this.#cursor = state.finished.floor;
+    this.#enteredFrom = recovered ? topic.visibleTail : state.start;
+    this.#checkUntil = topic.tail;
+    for (const [offset, owed] of state.requeues) {
+      if (owed.dueMs === 0) this.#ready.push(offset, owed.attempts);
+      else this.#deferred.push(owed.dueMs, offset, owed.attempts);
+    }
+  }
+
+  /** Messages it could deliver now. */
+  get depth(): number {
+    const { finished } = this.state;
+    const owed = this.topic.visibleTail - finished.floor - finished.above;
+    return Math.max(0, owed - this.#inFlight.size - this.deferredCount);
+  }
+
+  get inFlightCount(): number {
+    return this.#inFlight.size;
+  }
+
+  get deferredCount(): number {
+    return this.#deferred.size + this.topicDeferred;
+  }
+
+  /** Messages that have entered it since the broker started. */
+  get messageCount(): number {
+    return Math.max(0, this.topic.visibleTail - this.#enteredFrom);
+  }
+
+  /** Adds a consumer, or null when there are as many as may be. */
+  join(port: ConsumerPort, msgTimeoutMs: number, sampleRate: number): Consumer | null {
+    const { consumersMax } = this.#options;
+    if (consumersMax > 0 && this.consumers.size >= consumersMax) return null;
+    const consumer = new Consumer(this.#consumerNumber++, port, msgTimeoutMs, sampleRate);
+    this.consumers.set(consumer.number, consumer);
+    return consumer;
+  }
+
+  /** A consumer's connection has ended. */
+  leave(consumer: Consumer): void {
+    this.consumers.delete(consumer.number);
+    this.#ring.remove(consumer);
+    consumer.closing = true;
+    if (consumer.deliveries.count === 0) return;
+    if (this.#options.requeueOnDisconnect) this.#takeBackAll(consumer);
+    else this.#orphans.set(consumer.number, consumer);
+    this.#wake();
+  }
+
+  /** RDY: the most messages it wants in flight. */
+  credit(consumer: Consumer, ready: number): void {
+    consumer.ready = ready;
+    this.writable(consumer);
+  }
+
+  /** CLS: it wants no more; what it has can still be answered. */
+  close(consumer: Consumer): void {
+    consumer.closing = true;
+    this.#ring.remove(consumer);
+  }
+
+  /** Something about what the consumer can take has changed. */
+  writable(consumer: Consumer): void {
+    this.#ring.update(consumer);
+    if (this.#ring.current !== null) this.#wake();
+  }
+
+  /** FIN. */
+  finish(consumer: Consumer, sequence: number): InFlightOutcome {
+    const slot = this.#inFlight.find(sequence);
+    if (slot < 0) return "not_in_flight";
+    if (this.#inFlight.owner(slot) !== consumer.number) return "not_owner";
+    const offset = this.#inFlight.offset(slot);
+    this.#inFlight.remove(slot, consumer.deliveries);
+    consumer.finishCount++;
+    this.#effects.finish(this.state, offset);
+    this.writable(consumer);
+    return "done";
+  }
+
+  /** REQ: owed again after `delayMs`. */
+  requeue(
+    consumer: Consumer,
+    sequence: number,
+    delayMs: number,
+    nowMs: number,
+    wallMs: number,
+  ): InFlightOutcome {
+    const slot = this.#inFlight.find(sequence);
+    if (slot < 0) return "not_in_flight";
+    if (this.#inFlight.owner(slot) !== consumer.number) return "not_owner";
+    const offset = this.#inFlight.offset(slot);
+    const attempts = this.#inFlight.attempts(slot);
+    const dueMs = delayMs === 0 ? 0 : wallMs + delayMs;
+    this.#effects.requeue(this.state, offset, attempts, dueMs);
+    this.#inFlight.remove(slot, consumer.deliveries);
+    consumer.requeueCount++;
+    this.requeueCount++;
+    if (dueMs === 0) {
+      this.#ready.push(offset, attempts);
+      // The message behind it in line comes first, as from the tail of a queue.
+      this.#lastWasReady = true;
+    } else {
+      this.#deferred.push(dueMs, offset, attempts);
+      this.#effects.schedule(this, nowMs + delayMs);
+    }
+    this.writable(consumer);
+    return "done";
+  }
+
+  /** TOUCH: a new deadline, never beyond the longest time a message may be in flight. */
+  touch(consumer: Consumer, sequence: number, nowMs: number): InFlightOutcome {
+    const slot = this.#inFlight.find(sequence);
+    if (slot < 0) return "not_in_flight";
+    if (this.#inFlight.owner(slot) !== consumer.number) return "not_owner";
+    const latestMs = this.#inFlight.deliveredMs(slot) + this.#options.msgTimeoutMsMax;
+    const deadlineMs = Math.min(nowMs + consumer.msgTimeoutMs, latestMs);
+    this.#inFlight.extend(slot, consumer.deliveries, deadlineMs);
+    return "done";
+  }
+
+  /** A message that its publisher had deferred has come due. */
+  due(offset: number): void {
+    if (!this.#owesDue(offset)) return;
+    this.topicDeferred--;
+    this.#ready.push(offset, 0);
+    this.#wake();
+  }
+
+  /** A deferred message has become visible. */
+  deferred(offset: number): void {
+    if (this.#owesDue(offset)) this.topicDeferred++;
+  }
+
+  /** A deferred message that came due before this channel was there. */
+  keep(offset: number): void {
+    if (this.#owesDue(offset)) this.#ready.push(offset, 0);
+  }
+
+  /** Counts the topic's deferred messages that this channel owes, after a start or a change of many. */
+  countTopicDeferred(): void {
+    this.topicDeferred = this.topic.due.countWhere((offset) => this.#owesDue(offset));
+  }
+
+  /** More of the topic can be seen. */
+  appended(): void {
+    if (this.#ring.current !== null) this.#wake();
+  }
+
+  /** Messages below `to` were finished in a way other than FIN. */
+  finishedOutside(to: number): void {
+    this.#checkUntil = Math.max(this.#checkUntil, to);
+    this.#wake();
+  }
+
+  setPaused(paused: boolean): void {
+    this.state.paused = paused;
+    this.#wake();
+  }
+
+  /** Finishes everything there is: waiting, in flight and deferred. */
+  empty(): void {
+    const to = this.topic.visibleTail;
+    this.#effects.empty(this.state, to);
+    for (const consumer of [...this.consumers.values(), ...this.#orphans.values()]) {
+      while (consumer.deliveries.head >= 0) {
+        this.#inFlight.remove(consumer.deliveries.head, consumer.deliveries);
+      }
+      this.writable(consumer);
+    }
+    this.#orphans.clear();
+    this.#ready.clear();
+    this.#deferred.clear();
+    this.countTopicDeferred();
+    this.#cursor = Math.max(this.#cursor, to);
+  }
+
+  /** Ends the channel: its consumers' connections close. */
+  delete(): void {
+    this.deleted = true;
+    for (const consumer of [...this.consumers.values()]) consumer.port.channelDeleted();
+  }
+
+  /** Takes back what has timed out, makes ready what has come due, and says when to look again. */
+  tick(nowMs: number, wallMs: number): void {
+    if (this.deleted) return;
+    for (const consumer of this.consumers.values()) this.#expire(consumer, nowMs);
+    for (const consumer of this.#orphans.values()) {
+      this.#expire(consumer, nowMs);
+      if (consumer.deliveries.count === 0) this.#orphans.delete(consumer.number);
+    }
+    while (this.#deferred.earliestMs <= wallMs) {
+      this.#deferred.pop();
+      const offset = this.#deferred.poppedOffset;
+      if (!this.state.finished.has(offset)) this.#ready.push(offset, this.#deferred.poppedAttempts);
+    }
+    this.#schedule(nowMs, wallMs);
+    this.#wake();
+  }
+
+  /** Hands out what can be handed out. */
+  dispatch(nowMs: number): void {
+    if (this.state.paused || this.deleted || this.#loading) return;
+    let consumer = this.#ring.current;
+    while (consumer !== null) {
+      const fromReady = this.#takeFromReady();
+      const offset = fromReady ? this.#ready.offset : this.#cursor;
+      if (!fromReady && offset >= this.topic.visibleTail) return;
+      const found = this.#effects.source.find(this.topic, offset);
+      if (found === FOUND) {
+        this.#take(fromReady);
+        if (this.#deliver(consumer, offset, fromReady, nowMs)) this.#ring.rotate();
+        this.#ring.update(consumer);
+      } else if (found === GONE) {
+        this.#take(fromReady);
+        this.#effects.finish(this.state, offset);
+      } else {
+        this.#load(offset);
+        return;
+      }
+      consumer = this.#ring.current;
+    }
+  }
+
+  /** Whether the next message comes from those to deliver again; drops what is finished on the way. */
+  #takeFromReady(): boolean {
+    const { finished, requeues } = this.state;
+    while (this.#ready.size > 0 && finished.has(this.#ready.offset)) this.#ready.shift();
+    if (this.#cursor < this.#checkUntil) {
+      const end = Math.min(this.#checkUntil, this.topic.visibleTail);
+      while (this.#cursor < end && (finished.has(this.#cursor) || requeues.has(this.#cursor))) {
+        this.#cursor++;
+      }
+    }
+    if (this.#ready.size === 0) return false;
+    return this.#cursor >= this.topic.visibleTail || !this.#lastWasReady;
+  }
+
+  /** Takes the message that dispatch looked at out of its place. */
+  #take(fromReady: boolean): void {
+    this.#lastWasReady = fromReady;
+    if (!fromReady) {
+      this.#cursor++;
+      return;
+    }
+    this.#readyAttempts = this.#ready.attempts;
+    this.#ready.shift();
+  }
+
+  /** Delivers the message found; false when this one is not for now or not for this consumer. */
+  #deliver(consumer: Consumer, offset: number, fromReady: boolean, nowMs: number): boolean {
+    const { view } = this.#effects.source;
+    if (!fromReady && view.dueMs !== 0) return false;
+    if (
+      consumer.sampleRate > 0 &&
+      randomBelow(this.#effects.random, 100) > consumer.sampleRate
+    ) {
+      this.#effects.finish(this.state, offset);
+      return false;
+    }
+    const attempts = (fromReady ? this.#readyAttempts : 0) + 1;
+    const deadlineMs = nowMs + consumer.msgTimeoutMs;
+    this.#inFlight.insert(
+      view.sequence,
+      offset,
+      consumer.number,
+      consumer.deliveries,
+      attempts,
+      nowMs,
+      deadlineMs,
+    );
+    consumer.messageCount++;
+    this.deliveredCount++;
+    consumer.port.deliver(view, attempts);
+    if (deadlineMs < this.scheduledMs) this.#effects.schedule(this, deadlineMs);
+    return true;
+  }
+
+  #load(offset: number): void {
+    this.#loading = true;
+    void this.#effects.source.load(this.topic, offset).then(() => {
+      this.#loading = false;
+      this.#wake();
+    });
+  }
+
+  #expire(consumer: Consumer, nowMs: number): void {
+    const list = consumer.deliveries;
+    let expired = false;
+    while (list.head >= 0 && this.#inFlight.deadlineMs(list.head) <= nowMs) {
+      this.#takeBack(list.head, consumer);
+      this.timeoutCount++;
+      expired = true;
+    }
+    if (expired) this.writable(consumer);
+  }
+
+  #takeBackAll(consumer: Consumer): void {
+    while (consumer.deliveries.head >= 0) this.#takeBack(consumer.deliveries.head, consumer);
+  }
+
+  #takeBack(slot: number, consumer: Consumer): void {
+    this.#ready.push(this.#inFlight.offset(slot), this.#inFlight.attempts(slot));
+    this.#inFlight.remove(slot, consumer.deliveries);
+  }
+
+  #schedule(nowMs: number, wallMs: number): void {
+    let dueMs = nowMs + this.#deferred.earliestMs - wallMs;
+    for (const consumer of this.consumers.values()) {
+      const { head } = consumer.deliveries;
+      if (head >= 0) dueMs = Math.min(dueMs, this.#inFlight.deadlineMs(head));
+    }
+    for (const { deliveries } of this.#orphans.values()) {
+      if (deliveries.head >= 0) dueMs = Math.min(dueMs, this.#inFlight.deadlineMs(deliveries.head));
+    }
+    if (dueMs < Infinity) this.#effects.schedule(this, dueMs);
+  }
+
+  /** A deferred message is this channel's unless it is finished, or owed again since a start. */
+  #owesDue(offset: number): boolean {
+    return offset >= this.state.start && !this.state.finished.has(offset) &&
+      !this.state.requeues.has(offset);
+  }
+
+  #wake(): void {
+    if (!this.woken) this.#effects.wake(this);
+  }
+}

@@ -1,0 +1,28 @@
+/** How a channel gets at a message it is about to deliver. */
+import type { TopicState } from "../storage/mod.ts";
+
+/** A message found by {@linkcode MessageSource.find}; valid until the next `find` or append. */
+export interface MessageView {
+  readonly bytes: Uint8Array;
+  /** The wire part (timestamp, attempts, id, body) is `bytes[start, start + length)`. */
+  readonly start: number;
+  readonly length: number;
+  readonly sequence: number;
+  /** Unix ms, 0 when it was not deferred by its publisher. */
+  readonly dueMs: number;
+}
+
+/** What `find` found. */
+export const FOUND = 0;
+/** It has to be read from disk first: `load` does. */
+export const COLD = 1;
+/** It is damaged or gone; nobody can get it any more. */
+export const GONE = 2;
+
+/** Messages by topic and offset. */
+export interface MessageSource {
+  readonly view: MessageView;
+  find(topic: TopicState, offset: number): typeof FOUND | typeof COLD | typeof GONE;
+  /** Resolves when `find` is worth calling again; never rejects. */
+  load(topic: TopicState, offset: number): Promise<void>;
+}

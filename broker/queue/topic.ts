@@ -1,0 +1,123 @@
+/**
+ * A topic: hands what becomes visible to its channels, and what its publishers deferred when it is
+ * due. One index of due times serves all channels.
+ */
+import type { ChannelState, TopicState } from "../storage/mod.ts";
+import { Channel, type ChannelEffects, type ChannelOptions } from "./channel.ts";
+import { NOT_SCHEDULED, type Timed } from "./schedule.ts";
+
+/** The running side of a {@linkcode TopicState}. */
+export class Topic implements Timed {
+  readonly channels = new Map<string, Channel>();
+  scheduledMs = NOT_SCHEDULED;
+  deleted = false;
+  /** Published since the broker started. */
+  messageCount = 0;
+  messageBytes = 0;
+
+  readonly #effects: ChannelEffects;
+  readonly #channelOptions: ChannelOptions;
+
+  constructor(
+    readonly state: TopicState,
+    effects: ChannelEffects,
+    channelOptions: ChannelOptions,
+  ) {
+    this.#effects = effects;
+    this.#channelOptions = channelOptions;
+  }
+
+  /** Takes up what a start has recovered. */
+  recover(nowMs: number, wallMs: number): void {
+    const { state } = this;
+    if (state.paused) {
+      const hidden: number[] = [];
+      // What is behind the pause waits until the topic goes on.
+      while (state.due.size > 0) {
+        const dueMs = state.due.earliestMs;
+        state.due.pop();
+        hidden.push(dueMs, state.due.poppedOffset);
+      }
+      state.hiddenDue = sortedByOffset(hidden);
+    }
+    for (const channelState of state.channels.values()) {
+      const channel = this.#addChannel(channelState, true);
+      channel.tick(nowMs, wallMs);
+    }
+    this.appended(nowMs, wallMs);
+    for (const channel of this.channels.values()) channel.countTopicDeferred();
+    this.#schedule(nowMs, wallMs);
+  }
+
+  /** Messages that no channel has been given: kept for the first one, or behind a pause. */
+  get depth(): number {
+    const { state } = this;
+    const from = this.channels.size === 0
+      ? Math.min(state.keepFrom, state.visibleTail)
+      : state.visibleTail;
+    return state.durableTail - from;
+  }
+
+  /** Adds the running side of a channel that was just created. */
+  addChannel(state: ChannelState): Channel {
+    const channel = this.#addChannel(state, false);
+    for (const offset of this.state.keptDue) channel.keep(offset);
+    channel.countTopicDeferred();
+    this.settle();
+    channel.appended();
+    return channel;
+  }
+
+  /** Forgets what was kept for the first channel, once there is one and no more are expected. */
+  settle(): void {
+    if (this.state.settled && this.state.durableChannelCount > 0) this.state.keptDue = [];
+  }
+
+  /** More messages are durable, or a pause has ended. */
+  appended(nowMs: number, wallMs: number): void {
+    const { state } = this;
+    const pairs = state.hiddenDue;
+    if (pairs.length > 0) {
+      const { visibleTail } = state;
+      let at = 0;
+      for (; at < pairs.length && pairs[at + 1]! < visibleTail; at += 2) {
+        state.due.push(pairs[at]!, pairs[at + 1]!, 0);
+        for (const channel of this.channels.values()) channel.deferred(pairs[at + 1]!);
+      }
+      state.hiddenDue = pairs.slice(at);
+      this.#schedule(nowMs, wallMs);
+    }
+    for (const channel of this.channels.values()) channel.appended();
+  }
+
+  /** Hands out the deferred messages that are due. */
+  tick(nowMs: number, wallMs: number): void {
+    if (this.deleted) return;
+    const { state } = this;
+    const keeps = state.durableChannelCount === 0 || !state.settled;
+    while (state.due.earliestMs <= wallMs) {
+      state.due.pop();
+      const offset = state.due.poppedOffset;
+      if (keeps && offset >= state.keepFrom) state.keptDue.push(offset);
+      for (const channel of this.channels.values()) channel.due(offset);
+    }
+    this.#schedule(nowMs, wallMs);
+  }
+
+  #addChannel(state: ChannelState, recovered: boolean): Channel {
+    const channel = new Channel(state, this.state, this.#effects, this.#channelOptions, recovered);
+    this.channels.set(state.name, channel);
+    return channel;
+  }
+
+  #schedule(nowMs: number, wallMs: number): void {
+    const { earliestMs } = this.state.due;
+    if (earliestMs < Infinity) this.#effects.schedule(this, nowMs + earliestMs - wallMs);
+  }
+}
+
+function sortedByOffset(pairs: readonly number[]): number[] {
+  const order: [number, number][] = [];
+  for (let at = 0; at < pairs.length; at += 2) order.push([pairs[at]!, pairs[at + 1]!]);
+  return order.sort((a, b) => a[1] - b[1]).flat();
+}

@@ -1,0 +1,275 @@
+/**
+ * The HTTP door: nsqd's API (contract section 3) and `/metrics`. Publishing answers once the messages
+ * are on disk. The two publish paths go around the router, since they are the ones that have to be
+ * fast.
+ */
+import {
+  channelArguments,
+  emptyReply,
+  errorReply,
+  HttpError,
+  type HttpRoute,
+  jsonReply,
+  nsqHttp,
+  pingReply,
+  type Query,
+  requiredArgument,
+  textReply,
+} from "@sluice/shared/http";
+import { isValidName } from "@sluice/shared/protocol";
+import { REPORTED_VERSION } from "@sluice/shared/runtime";
+import { METRICS_CONTENT_TYPE, type MetricsRegistry } from "@sluice/shared/telemetry";
+import { type Broker, RefusedError } from "../broker.ts";
+import type { Channel, Topic } from "../queue/mod.ts";
+import { refusal } from "./http_refusal.ts";
+import { HttpPublisher, type HttpPublisherOptions } from "./http_publish.ts";
+import type { Session } from "./session.ts";
+import { producerStats, topicStats } from "./stats.ts";
+import { statsText } from "./stats_text.ts";
+
+/** What `/info` says, and limits of publishing. */
+export interface HttpOptions extends HttpPublisherOptions {
+  readonly hostname: string;
+  readonly broadcastAddress: string;
+  readonly broadcastTcpPort: () => number;
+  readonly broadcastHttpPort: () => number;
+  readonly startWallMs: number;
+  readonly maxHeartbeatIntervalMs: number;
+  readonly maxOutputBufferBytes: number;
+  readonly maxOutputBufferTimeoutMs: number;
+  readonly topologyZone: string;
+  readonly topologyRegion: string;
+  /** The value of a setting for `/config/:opt`. */
+  readonly config: (
+    name: string,
+  ) => { readonly body: string; readonly json: boolean } | undefined;
+  readonly memory: () => Readonly<Record<string, number>>;
+}
+
+const NANOSECONDS_PER_MS = 1_000_000;
+
+/** Makes the handler of the HTTP listener. */
+export function brokerHttp(
+  broker: Broker,
+  sessions: ReadonlySet<Session>,
+  metrics: MetricsRegistry,
+  options: HttpOptions,
+): (request: Request, remoteAddress: string) => Response | Promise<Response> {
+  const publisher = new HttpPublisher(broker, options);
+  const door = new Door(broker, sessions, metrics, options);
+  const app = nsqHttp({
+    logger: broker.logger,
+    routes: [
+      ...door.routes(),
+      { method: "POST", path: "/pub", handle: ({ request }) => publisher.publish(request) },
+      { method: "POST", path: "/mpub", handle: ({ request }) => publisher.publishMany(request) },
+    ],
+  });
+  return (request, remoteAddress) => {
+    if (request.method === "POST") {
+      const path = pathOf(request.url);
+      if (path === "/pub") return publisher.publish(request);
+      if (path === "/mpub") return publisher.publishMany(request);
+    }
+    return app.fetch(request, { remoteAddress });
+  };
+}
+
+/** The path of an absolute URL, without parsing all of it. */
+function pathOf(url: string): string {
+  const start = url.indexOf("/", url.indexOf("://") + 3);
+  const end = url.indexOf("?", start);
+  return end < 0 ? url.slice(start) : url.slice(start, end);
+}
+
+class Door {
+  readonly #broker: Broker;
+  readonly #sessions: ReadonlySet<Session>;
+  readonly #metrics: MetricsRegistry;
+  readonly #options: HttpOptions;
+
+  constructor(
+    broker: Broker,
+    sessions: ReadonlySet<Session>,
+    metrics: MetricsRegistry,
+    options: HttpOptions,
+  ) {
+    this.#broker = broker;
+    this.#sessions = sessions;
+    this.#metrics = metrics;
+    this.#options = options;
+  }
+
+  routes(): HttpRoute[] {
+    const broker = this.#broker;
+    return [
+      { method: "GET", path: "/ping", handle: () => this.#ping() },
+      { method: "GET", path: "/info", handle: () => this.#info() },
+      { method: "GET", path: "/stats", handle: ({ query }) => this.#stats(query) },
+      { method: "GET", path: "/metrics", handle: () => this.#metricsText() },
+      {
+        method: "GET",
+        path: "/config/:opt",
+        handle: (call) => this.#config(call.pathParameter("opt")),
+      },
+      { method: "POST", path: "/topic/create", handle: ({ query }) => this.#createTopic(query) },
+      this.#topicRoute("delete", (topic) => broker.deleteTopic(topic)),
+      this.#topicRoute("empty", (topic) => broker.emptyTopic(topic)),
+      this.#topicRoute("pause", (topic) => broker.pauseTopic(topic, true)),
+      this.#topicRoute("unpause", (topic) => broker.pauseTopic(topic, false)),
+      {
+        method: "POST",
+        path: "/channel/create",
+        handle: ({ query }) => this.#createChannel(query),
+      },
+      this.#channelRoute("delete", (topic, channel) => broker.deleteChannel(topic, channel)),
+      this.#channelRoute("empty", (_topic, channel) => channel.empty()),
+      this.#channelRoute("pause", (_topic, channel) => broker.pauseChannel(channel, true)),
+      this.#channelRoute("unpause", (_topic, channel) => broker.pauseChannel(channel, false)),
+    ];
+  }
+
+  get #health(): string {
+    const { failure } = this.#broker;
+    return failure === null ? "OK" : `NOK - ${failure.message}`;
+  }
+
+  #ping(): Response {
+    const health = this.#health;
+    return pingReply(health, health === "OK" ? 200 : 500);
+  }
+
+  #info(): Response {
+    const options = this.#options;
+    return jsonReply({
+      version: REPORTED_VERSION,
+      broadcast_address: options.broadcastAddress,
+      hostname: options.hostname,
+      http_port: options.broadcastHttpPort(),
+      tcp_port: options.broadcastTcpPort(),
+      start_time: Math.floor(options.startWallMs / 1000),
+      max_heartbeat_interval: options.maxHeartbeatIntervalMs * NANOSECONDS_PER_MS,
+      max_output_buffer_size: options.maxOutputBufferBytes,
+      max_output_buffer_timeout: options.maxOutputBufferTimeoutMs * NANOSECONDS_PER_MS,
+      max_deflate_level: options.maxDeflateLevel,
+      topology_zone: options.topologyZone,
+      topology_region: options.topologyRegion,
+    });
+  }
+
+  #stats(query: Query): Response {
+    const broker = this.#broker;
+    const includeClients = isOn(query.get("include_clients"));
+    const memory = isOn(query.get("include_mem")) ? this.#options.memory() : null;
+    const topics = topicStats(broker, this.#sessions, {
+      topic: query.get("topic") || null,
+      channel: query.get("channel") || null,
+      includeClients,
+    });
+    const producers = includeClients ? producerStats(this.#sessions) : [];
+    if (query.get("format") !== "json") {
+      return textReply(statsText({
+        version: REPORTED_VERSION,
+        startWallMs: this.#options.startWallMs,
+        nowWallMs: broker.clock.wallMs(),
+        health: this.#health,
+        memory,
+        topics: topics ?? [],
+        producers,
+      }));
+    }
+    return jsonReply({
+      version: REPORTED_VERSION,
+      health: this.#health,
+      start_time: Math.floor(this.#options.startWallMs / 1000),
+      topics,
+      ...(memory === null ? {} : { memory }),
+      producers: producers.length === 0 ? null : producers,
+    });
+  }
+
+  async #metricsText(): Promise<Response> {
+    const text = await this.#metrics.text();
+    return new Response(text, { headers: { "Content-Type": METRICS_CONTENT_TYPE } });
+  }
+
+  #config(name: string): Response {
+    const value = this.#options.config(name);
+    if (value === undefined) return errorReply(400, "INVALID_OPTION");
+    if (!value.json) return textReply(value.body);
+    return jsonReply(JSON.parse(value.body));
+  }
+
+  #createTopic(query: Query): Promise<Response> {
+    const name = requiredArgument(query, "topic");
+    if (!isValidName(name)) throw new HttpError(400, "INVALID_TOPIC");
+    return this.#decide(() => {
+      this.#broker.ensureTopic(name);
+    });
+  }
+
+  #createChannel(query: Query): Promise<Response> {
+    const { topic, channel } = this.#channelNames(query);
+    return this.#decide(() => {
+      this.#broker.ensureChannel(topic, channel);
+    });
+  }
+
+  #topicRoute(action: string, act: (topic: Topic) => void): HttpRoute {
+    return {
+      method: "POST",
+      path: `/topic/${action}`,
+      handle: ({ query }) => {
+        const name = requiredArgument(query, "topic");
+        // Only this one of nsqd's judges the name.
+        if (action === "empty" && !isValidName(name)) throw new HttpError(400, "INVALID_TOPIC");
+        const topic = this.#topic(name);
+        return this.#decide(() => act(topic));
+      },
+    };
+  }
+
+  #channelRoute(action: string, act: (topic: Topic, channel: Channel) => void): HttpRoute {
+    return {
+      method: "POST",
+      path: `/channel/${action}`,
+      handle: ({ query }) => {
+        const names = this.#channelNames(query);
+        const channel = names.topic.channels.get(names.channel);
+        if (channel === undefined) throw new HttpError(404, "CHANNEL_NOT_FOUND");
+        return this.#decide(() => act(names.topic, channel));
+      },
+    };
+  }
+
+  #channelNames(query: Query): { topic: Topic; channel: string } {
+    const { topic, channel } = channelArguments(query);
+    return { topic: this.#topic(topic), channel };
+  }
+
+  #topic(name: string): Topic {
+    const topic = this.#broker.topics.get(name);
+    if (topic === undefined) throw new HttpError(404, "TOPIC_NOT_FOUND");
+    return topic;
+  }
+
+  /** Carries out a decision and answers once it would survive a crash. */
+  async #decide(act: () => void): Promise<Response> {
+    const broker = this.#broker;
+    if (broker.failure !== null) throw new HttpError(503, "STORAGE_FAULT");
+    while (!broker.hasRoom(4096, 4)) await broker.room();
+    try {
+      act();
+      await broker.durableTo(broker.position);
+    } catch (error) {
+      if (!(error instanceof RefusedError) && broker.failure === null) throw error;
+      throw refusal(error);
+    }
+    return emptyReply();
+  }
+}
+
+/** nsqd's reading of a flag in a query: everything but these two turns it on. */
+function isOn(value: string | undefined): boolean {
+  return value !== "false" && value !== "0";
+}

@@ -1,0 +1,18 @@
+/** How a refused operation is answered over HTTP. */
+import { HttpError } from "@sluice/shared/http";
+import { RefusedError } from "../broker.ts";
+
+/** The HTTP error for a refused operation. */
+export function refusal(error: unknown): HttpError {
+  if (!(error instanceof RefusedError)) return new HttpError(503, "STORAGE_FAULT");
+  switch (error.code) {
+    case "exiting":
+      return new HttpError(503, "EXITING");
+    case "storage":
+      return new HttpError(503, "STORAGE_FAULT");
+    case "too_many_topics":
+      return new HttpError(429, "TOO_MANY_TOPICS");
+    case "too_many_channels":
+      return new HttpError(429, "TOO_MANY_CHANNELS");
+  }
+}

@@ -1,0 +1,119 @@
+/**
+ * What is on its way to one client. Output gathers in one buffer while the other is being written, so
+ * there is one write at a time and a slow peer costs only its own two buffers.
+ *
+ * - Messages are taken while less than `messageBytesMax` wait ({@linkcode Outbox.hasRoom}), so
+ *   memory is bounded by twice that and one message.
+ * - Replies are always taken; who makes them stops reading from a client that does not read
+ *   ({@linkcode Outbox.waitingBytes}).
+ * - A write has no deadline of its own: the session closes a connection whose write has been pending
+ *   for too long ({@linkcode Outbox.pendingSinceMs}).
+ */
+import type { Clock, Connection } from "@sluice/shared/runtime";
+
+const BYTES_MIN = 256;
+/** A buffer larger than this is not kept while nothing waits. */
+const KEEP_BYTES_MAX = 16 * 1024;
+
+/** Called by an {@linkcode Outbox}. */
+export interface OutboxListener {
+  /** A write has ended and there may be room again. */
+  drained(): void;
+  /** Nothing more is written: all of it is, after `closeAfterFlush`, or the connection is broken. */
+  ended(): void;
+}
+
+/** See the module. */
+export class Outbox {
+  /** The buffer being filled; `reserve` says where. */
+  buffer: Uint8Array = new Uint8Array(0);
+  messageBytesMax: number;
+  /** Monotonic ms at which the write under way began; 0 when there is none. */
+  pendingSinceMs = 0;
+
+  readonly #connection: Connection;
+  readonly #clock: Clock;
+  readonly #listener: OutboxListener;
+  #length = 0;
+  #spare: Uint8Array = new Uint8Array(0);
+  #writingBytes = 0;
+  #broken = false;
+  #closing = false;
+
+  constructor(
+    connection: Connection,
+    clock: Clock,
+    listener: OutboxListener,
+    messageBytesMax: number,
+  ) {
+    this.#connection = connection;
+    this.#clock = clock;
+    this.#listener = listener;
+    this.messageBytesMax = messageBytesMax;
+  }
+
+  /** Whether a message may be added. */
+  get hasRoom(): boolean {
+    return this.#length < this.messageBytesMax && !this.#broken;
+  }
+
+  /** Bytes that the peer has not taken. */
+  get waitingBytes(): number {
+    return this.#length + this.#writingBytes;
+  }
+
+  /** Makes room for `bytes` in `buffer` and returns where they go; they count as written there. */
+  reserve(bytes: number): number {
+    const offset = this.#length;
+    const needed = offset + bytes;
+    if (needed > this.buffer.length) {
+      const larger = new Uint8Array(Math.max(BYTES_MIN, needed, this.buffer.length * 2));
+      larger.set(this.buffer.subarray(0, offset));
+      this.buffer = larger;
+    }
+    this.#length = needed;
+    return offset;
+  }
+
+  /** Adds a whole frame. */
+  add(frame: Uint8Array): void {
+    const offset = this.reserve(frame.length);
+    this.buffer.set(frame, offset);
+  }
+
+  /** Starts writing what waits, unless a write is under way: then it goes next. */
+  flush(): void {
+    if (this.#writingBytes > 0 || this.#broken) return;
+    if (this.#length === 0) {
+      if (this.#closing) this.#listener.ended();
+      return;
+    }
+    const writing = this.buffer;
+    this.#writingBytes = this.#length;
+    this.buffer = this.#spare;
+    this.#length = 0;
+    this.pendingSinceMs = this.#clock.monoMs();
+    this.#connection.writeAll(writing.subarray(0, this.#writingBytes)).then(
+      () => {
+        this.#writingBytes = 0;
+        this.pendingSinceMs = 0;
+        const keep = this.#length > 0 || writing.length <= KEEP_BYTES_MAX;
+        this.#spare = keep ? writing : new Uint8Array(0);
+        this.#listener.drained();
+        this.flush();
+      },
+      () => {
+        this.#broken = true;
+        this.#writingBytes = 0;
+        this.#length = 0;
+        this.#listener.ended();
+      },
+    );
+  }
+
+  /** Tells the listener once everything that waits is written. */
+  closeAfterFlush(): void {
+    this.#closing = true;
+    this.flush();
+  }
+}

@@ -1,0 +1,71 @@
+/**
+ * Replies in the order of their commands, each held back until what it confirms is on disk. A client
+ * matches replies first in, first out, so a reply that is ready waits for those before it.
+ */
+import { OK_FRAME } from "@sluice/shared/protocol";
+import type { Outbox } from "./outbox.ts";
+
+interface Held {
+  /** The log has to be durable up to here. */
+  position: number;
+  /** The group of the log it belongs to; OKs of one group are one entry. */
+  readonly group: number;
+  /** OKs to send, or the frame. */
+  oks: number;
+  readonly frame: Uint8Array | null;
+}
+
+/** The held replies of one connection. */
+export class ReplyQueue {
+  readonly #held: Held[] = [];
+  readonly #outbox: Outbox;
+
+  constructor(outbox: Outbox) {
+    this.#outbox = outbox;
+  }
+
+  get isEmpty(): boolean {
+    return this.#held.length === 0;
+  }
+
+  /** Adds an OK for what was written in `group`, durable at `position`. */
+  ok(group: number, position: number): void {
+    const last = this.#held.at(-1);
+    if (last !== undefined && last.frame === null && last.group === group) {
+      last.oks++;
+      last.position = position;
+      return;
+    }
+    this.#held.push({ position, group, oks: 1, frame: null });
+  }
+
+  /** Adds a frame; `position` is 0 when it confirms nothing. */
+  frame(frame: Uint8Array, position: number): void {
+    if (this.#held.length === 0 && position === 0) this.#outbox.add(frame);
+    else this.#held.push({ position, group: -1, oks: 0, frame });
+  }
+
+  /** Releases what `durableEnd` allows; returns whether anything went out. */
+  release(durableEnd: number): boolean {
+    let count = 0;
+    for (const held of this.#held) {
+      if (held.position > durableEnd) break;
+      count++;
+      if (held.frame !== null) this.#outbox.add(held.frame);
+      else addOks(this.#outbox, held.oks);
+    }
+    this.#held.splice(0, count);
+    return count > 0;
+  }
+
+  /** What was held back will never be confirmed. */
+  clear(): void {
+    this.#held.length = 0;
+  }
+}
+
+function addOks(outbox: Outbox, count: number): void {
+  const bytes = OK_FRAME.length;
+  let offset = outbox.reserve(count * bytes);
+  for (let index = 0; index < count; index++, offset += bytes) outbox.buffer.set(OK_FRAME, offset);
+}

@@ -1,0 +1,184 @@
+/**
+ * The statistics document of contract section 3.4. Keys, their order and their types are part of the
+ * contract: nsqadmin stops at a missing `e2e_processing_latency` or a number that is not an integer.
+ */
+import type { Broker } from "../broker.ts";
+import type { Channel, Topic } from "../queue/mod.ts";
+import type { Session } from "./session.ts";
+
+/** What to put in. A name that is null stands for all. */
+export interface StatsFilter {
+  readonly topic: string | null;
+  readonly channel: string | null;
+  readonly includeClients: boolean;
+}
+
+/** Percentiles are not measured; the object has to be there all the same. */
+const NO_LATENCY = { count: 0, percentiles: null } as const;
+
+export interface ClientStats {
+  readonly client_id: string;
+  readonly hostname: string;
+  readonly version: "V2";
+  readonly remote_address: string;
+  readonly state: number;
+  readonly ready_count: number;
+  readonly in_flight_count: number;
+  readonly message_count: number;
+  readonly finish_count: number;
+  readonly requeue_count: number;
+  readonly connect_ts: number;
+  readonly sample_rate: number;
+  readonly deflate: boolean;
+  readonly snappy: boolean;
+  readonly user_agent: string;
+  readonly topology_zone: string;
+  readonly topology_region: string;
+  readonly pub_counts?: readonly { readonly topic: string; readonly count: number }[];
+  readonly tls: boolean;
+  readonly tls_cipher_suite: string;
+  readonly tls_version: string;
+  readonly tls_negotiated_protocol: string;
+  readonly tls_negotiated_protocol_is_mutual: boolean;
+}
+
+export interface ChannelStats {
+  readonly channel_name: string;
+  readonly depth: number;
+  readonly backend_depth: number;
+  readonly in_flight_count: number;
+  readonly deferred_count: number;
+  readonly message_count: number;
+  readonly requeue_count: number;
+  readonly timeout_count: number;
+  readonly client_count: number;
+  readonly clients: readonly ClientStats[] | null;
+  readonly paused: boolean;
+  readonly e2e_processing_latency: typeof NO_LATENCY;
+}
+
+export interface TopicStats {
+  readonly topic_name: string;
+  readonly channels: readonly ChannelStats[];
+  readonly depth: number;
+  readonly backend_depth: number;
+  readonly message_count: number;
+  readonly message_bytes: number;
+  readonly paused: boolean;
+  readonly e2e_processing_latency: typeof NO_LATENCY;
+}
+
+/** Topics by name; `null` when the filter names one that there is not. */
+export function topicStats(
+  broker: Broker,
+  sessions: Iterable<Session>,
+  filter: StatsFilter,
+): readonly TopicStats[] | null {
+  const clients = filter.includeClients ? clientsByChannel(sessions) : null;
+  const topics: Topic[] = [];
+  if (filter.topic === null) {
+    topics.push(...broker.topics.values());
+    topics.sort((a, b) => compare(a.state.name, b.state.name));
+  } else {
+    const topic = broker.topics.get(filter.topic);
+    if (topic === undefined) return null;
+    topics.push(topic);
+  }
+  const stats: TopicStats[] = [];
+  for (const topic of topics) {
+    const channels = [...topic.channels.values()]
+      .filter((channel) => filter.channel === null || channel.state.name === filter.channel)
+      .sort((a, b) => compare(a.state.name, b.state.name));
+    if (filter.channel !== null && channels.length === 0) continue;
+    stats.push({
+      topic_name: topic.state.name,
+      channels: channels.map((channel) => channelStats(channel, clients)),
+      depth: topic.depth,
+      backend_depth: topic.depth,
+      message_count: topic.messageCount,
+      message_bytes: topic.messageBytes,
+      paused: topic.state.paused,
+      e2e_processing_latency: NO_LATENCY,
+    });
+  }
+  return stats;
+}
+
+/** Connections that have published, by address. */
+export function producerStats(sessions: Iterable<Session>): readonly ClientStats[] {
+  return [...sessions]
+    .filter((session) => !session.targets.isEmpty)
+    .sort((a, b) => compare(a.remoteAddress, b.remoteAddress))
+    .map(clientStats);
+}
+
+/** One connection. */
+export function clientStats(session: Session): ClientStats {
+  const { settings } = session;
+  const consumer = session.subscription?.consumer;
+  const published = [...session.targets.counts()].sort((a, b) => compare(a.topic, b.topic));
+  return {
+    client_id: settings.clientId,
+    hostname: settings.hostname,
+    version: "V2",
+    remote_address: session.remoteAddress,
+    state: session.stateNumber,
+    ready_count: consumer?.ready ?? 0,
+    in_flight_count: consumer?.deliveries.count ?? 0,
+    message_count: consumer?.messageCount ?? 0,
+    finish_count: consumer?.finishCount ?? 0,
+    requeue_count: consumer?.requeueCount ?? 0,
+    connect_ts: Math.floor(session.connectedWallMs / 1000),
+    sample_rate: settings.sampleRate,
+    deflate: settings.deflate,
+    snappy: settings.snappy,
+    user_agent: settings.userAgent,
+    topology_zone: settings.topologyZone,
+    topology_region: settings.topologyRegion,
+    ...(published.length > 0 ? { pub_counts: published } : {}),
+    tls: false,
+    tls_cipher_suite: "",
+    tls_version: "",
+    tls_negotiated_protocol: "",
+    tls_negotiated_protocol_is_mutual: false,
+  };
+}
+
+function channelStats(
+  channel: Channel,
+  clients: Map<Channel, Session[]> | null,
+): ChannelStats {
+  return {
+    channel_name: channel.state.name,
+    depth: channel.depth,
+    backend_depth: channel.depth,
+    in_flight_count: channel.inFlightCount,
+    deferred_count: channel.deferredCount,
+    message_count: channel.messageCount,
+    requeue_count: channel.requeueCount,
+    timeout_count: channel.timeoutCount,
+    client_count: channel.consumers.size,
+    clients: clients === null ? null : (clients.get(channel) ?? []).map(clientStats),
+    paused: channel.state.paused,
+    e2e_processing_latency: NO_LATENCY,
+  };
+}
+
+function clientsByChannel(sessions: Iterable<Session>): Map<Channel, Session[]> {
+  const clients = new Map<Channel, Session[]>();
+  for (const session of sessions) {
+    const channel = session.subscription?.channel;
+    if (channel === undefined) continue;
+    const list = clients.get(channel);
+    if (list === undefined) clients.set(channel, [session]);
+    else list.push(session);
+  }
+  for (const list of clients.values()) {
+    list.sort((a, b) => compare(a.remoteAddress, b.remoteAddress));
+  }
+  return clients;
+}
+
+function compare(a: string, b: string): number {
+  return a < b ? -1 : a > b ? 1 : 0;
+}

@@ -1,0 +1,78 @@
+/** `/stats` as text for people; no program parses it. */
+import { showDuration } from "@sluice/shared/config";
+import type { ClientStats, TopicStats } from "./stats.ts";
+
+/** What the text shows. */
+export interface StatsText {
+  readonly version: string;
+  readonly startWallMs: number;
+  readonly nowWallMs: number;
+  readonly health: string;
+  /** Name and value, in order. */
+  readonly memory: Readonly<Record<string, number>> | null;
+  readonly topics: readonly TopicStats[];
+  readonly producers: readonly ClientStats[];
+}
+
+/** One line a topic, channel and client. */
+export function statsText(stats: StatsText): string {
+  const uptimeMs = Math.max(0, stats.nowWallMs - stats.startWallMs);
+  const lines = [
+    `sluice-broker v${stats.version}`,
+    `start_time ${new Date(stats.startWallMs).toISOString()}`,
+    `uptime ${showDuration(uptimeMs)}`,
+    "",
+    `Health: ${stats.health}`,
+    "",
+  ];
+  if (stats.memory !== null) {
+    lines.push("Memory:");
+    for (const [name, value] of Object.entries(stats.memory)) {
+      lines.push(`   ${name.padEnd(25)}\t${value}`);
+    }
+    lines.push("");
+  }
+  lines.push(stats.topics.length === 0 ? "Topics: None" : "Topics:");
+  for (const topic of stats.topics) {
+    lines.push(
+      `${margin(topic.paused)}[${topic.topic_name.padEnd(15)}] depth: ${column(topic.depth)} ` +
+        `be-depth: ${column(topic.backend_depth)} msgs: ${column(topic.message_count)} e2e%: `,
+    );
+    for (const channel of topic.channels) {
+      lines.push(
+        `${margin(channel.paused)}   [${channel.channel_name.padEnd(25)}] ` +
+          `depth: ${column(channel.depth)} be-depth: ${column(channel.backend_depth)} ` +
+          `inflt: ${column(channel.in_flight_count)} def: ${column(channel.deferred_count)} ` +
+          `re-q: ${column(channel.requeue_count)} timeout: ${column(channel.timeout_count)} ` +
+          `msgs: ${column(channel.message_count)} e2e%: `,
+      );
+      for (const client of channel.clients ?? []) {
+        lines.push(`        ${clientText(client, stats.nowWallMs)}`);
+      }
+    }
+  }
+  lines.push("", stats.producers.length === 0 ? "Producers: None" : "Producers:");
+  for (const producer of stats.producers) {
+    lines.push(`   ${clientText(producer, stats.nowWallMs)}`);
+  }
+  return lines.join("\n") + "\n";
+}
+
+function clientText(client: ClientStats, nowWallMs: number): string {
+  const connectedMs = Math.max(0, Math.floor(nowWallMs / 1000) - client.connect_ts) * 1000;
+  const published = (client.pub_counts ?? []).map(({ topic, count }) => `${topic}=${count}`);
+  return `[V2 ${client.client_id.padEnd(21)}] state: ${client.state} ` +
+    `inflt: ${column(client.in_flight_count)} rdy: ${column(client.ready_count)} ` +
+    `fin: ${column(client.finish_count)} re-q: ${column(client.requeue_count)} ` +
+    `msgs: ${column(client.message_count)} ` +
+    (published.length > 0 ? `topics: ${published.join(",")} ` : "") +
+    `connected: ${showDuration(connectedMs)}`;
+}
+
+function margin(paused: boolean): string {
+  return paused ? "*P " : "   ";
+}
+
+function column(value: number): string {
+  return String(value).padEnd(5);
+}

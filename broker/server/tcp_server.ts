@@ -1,0 +1,109 @@
+/**
+ * Accepts NSQ connections and carries bytes between them and their sessions. A connection reads only
+ * after its session has used up what it read before, into one buffer that grows with its traffic.
+ */
+import {
+  type Connection,
+  ConnectionError,
+  type Listener,
+  type Network,
+} from "@sluice/shared/runtime";
+import type { Broker } from "../broker.ts";
+import { Session, type SessionOptions } from "./session.ts";
+
+const READ_BYTES_MIN = 2048;
+const READ_BYTES_MAX = 64 * 1024;
+
+/** Settings of a {@linkcode TcpServer}. */
+export interface TcpServerOptions {
+  readonly hostname: string;
+  /** 0 picks a free port. */
+  readonly port: number;
+  /** Connections beyond are closed at once. */
+  readonly connectionsMax: number;
+  readonly session: SessionOptions;
+}
+
+/** The NSQ TCP door. */
+export class TcpServer {
+  readonly sessions = new Set<Session>();
+  /** Connections closed because there were too many. */
+  refusedCount = 0;
+  readonly #broker: Broker;
+  readonly #options: TcpServerOptions;
+  readonly #listener: Listener;
+  readonly #running = new Set<Promise<void>>();
+  readonly #accepting: Promise<void>;
+
+  /** Listens at once. Throws `AddressInUseError`. */
+  constructor(broker: Broker, network: Network, options: TcpServerOptions) {
+    this.#broker = broker;
+    this.#options = options;
+    this.#listener = network.listen(options.hostname, options.port);
+    this.#accepting = this.#accept();
+  }
+
+  get hostname(): string {
+    return this.#listener.hostname;
+  }
+
+  get port(): number {
+    return this.#listener.port;
+  }
+
+  /** Takes no more connections; those there are go on. */
+  stopAccepting(): void {
+    this.#listener.close();
+  }
+
+  /** Closes every connection; what is in flight goes back to its channel. */
+  async close(): Promise<void> {
+    this.stopAccepting();
+    for (const session of [...this.sessions]) session.close();
+    await this.#accepting;
+    await Promise.all(this.#running);
+  }
+
+  async #accept(): Promise<void> {
+    while (true) {
+      const connection = await this.#listener.accept();
+      if (connection === null) return;
+      if (this.sessions.size >= this.#options.connectionsMax) {
+        this.refusedCount++;
+        connection.close();
+        continue;
+      }
+      const running = this.#serve(connection);
+      this.#running.add(running);
+      void running.finally(() => this.#running.delete(running));
+    }
+  }
+
+  async #serve(connection: Connection): Promise<void> {
+    const session = new Session(
+      this.#broker,
+      connection,
+      this.#options.session,
+      (closed) => this.sessions.delete(closed),
+    );
+    this.sessions.add(session);
+    let buffer = new Uint8Array(READ_BYTES_MIN);
+    try {
+      while (!session.over) {
+        const bytes = await connection.read(buffer);
+        if (bytes === null) {
+          session.endOfStream();
+          return;
+        }
+        session.receive(buffer, 0, bytes);
+        while (session.blocked !== null) await session.blocked;
+        if (bytes === buffer.length && bytes < READ_BYTES_MAX) {
+          buffer = new Uint8Array(Math.min(READ_BYTES_MAX, buffer.length * 4));
+        }
+      }
+    } catch (error) {
+      if (!(error instanceof ConnectionError)) throw error;
+      session.close();
+    }
+  }
+}

@@ -1,0 +1,306 @@
+/**
+ * The broker put together from its parts over the seams it is given: `main.ts` runs it in the real
+ * world, a test in its own process.
+ *
+ * Start: data folder, TCP, HTTP, discovery. Stop is the reverse: discovery forgets us, nothing new is
+ * accepted, connections close and what they had in flight goes back, everything is synced.
+ */
+import { type Address, configOption } from "@sluice/shared/config";
+import { errorReply } from "@sluice/shared/http";
+import { IDENTIFY_OPTIONS_DEFAULT, type IdentifyOptions } from "@sluice/shared/protocol";
+import {
+  AddressInUseError,
+  type Clock,
+  type Disk,
+  type HttpServer,
+  type Network,
+  type Random,
+  REPORTED_VERSION,
+  type ServeHttp,
+} from "@sluice/shared/runtime";
+import { type Logger, MetricsRegistry } from "@sluice/shared/telemetry";
+import { Broker, type BrokerOptions } from "./broker.ts";
+import {
+  type brokerSettings,
+  type BrokerValues,
+  CLIENT_TIMEOUT_MS,
+  OUTPUT_BUFFER_BYTES_DEFAULT,
+} from "./config.ts";
+import { brokerHttp } from "./server/http.ts";
+import type { HttpGet } from "./server/lookup_channels.ts";
+import { LookupPeers } from "./server/lookup_peer.ts";
+import { registerMetrics } from "./server/metrics.ts";
+import { TcpServer } from "./server/tcp_server.ts";
+
+/** Topics and channels are bounded so that names alone cannot fill memory. */
+export const TOPICS_MAX = 100_000;
+export const CHANNELS_PER_TOPIC_MAX = 10_000;
+/** How long a peer may take to send the body of a publish over HTTP. */
+export const HTTP_BODY_TIMEOUT_MS = 60_000;
+
+/** The world a service runs in. */
+export interface ServiceSeams {
+  readonly disk: Disk;
+  readonly clock: Clock;
+  readonly random: Random;
+  readonly network: Network;
+  readonly serveHttp: ServeHttp;
+  readonly httpGet: HttpGet;
+  readonly logger: Logger;
+  /** Memory figures of the process, for `/stats`. */
+  readonly memory: () => Readonly<Record<string, number>>;
+  /** The service cannot go on: a failed log, or a mistake of ours. */
+  readonly onBroken: (error: unknown) => void;
+}
+
+/** What the settings are. */
+export interface ServiceSettings {
+  readonly declaration: ReturnType<typeof brokerSettings>;
+  readonly values: BrokerValues;
+  readonly hostname: string;
+  /** Whether the node id was asked for rather than the default. */
+  readonly nodeIdGiven: boolean;
+}
+
+/** An address that cannot be listened on. The message names the flag. */
+export class ListenError extends Error {
+  override name = "ListenError";
+}
+
+/** A running broker. */
+export class Service {
+  readonly broker: Broker;
+  readonly tcp: TcpServer;
+  readonly metrics = new MetricsRegistry();
+  readonly #http: HttpServer;
+  readonly #httpAbort = new AbortController();
+  readonly #peers: LookupPeers;
+  readonly #seams: ServiceSeams;
+  readonly #settings: ServiceSettings;
+
+  private constructor(broker: Broker, settings: ServiceSettings, seams: ServiceSeams) {
+    this.broker = broker;
+    this.#settings = settings;
+    this.#seams = seams;
+    const { values } = settings;
+    const { logger, network } = seams;
+    const address = tcpAddress("--tcp-address", values.tcpAddress);
+    this.tcp = listening("--tcp-address", () =>
+      new TcpServer(broker, network, {
+        hostname: address.host,
+        port: address.port,
+        connectionsMax: values.connectionsMax,
+        session: {
+          identify: identifyOptions(values),
+          messageBytesMax: values.maxMsgSizeBytes,
+          bodyBytesMax: values.maxBodySizeBytes,
+          requeueMsMax: values.maxReqTimeoutMs,
+          consumersMax: values.maxChannelConsumers,
+        },
+      }));
+    try {
+      this.#http = listening("--http-address", () => this.#serveHttp());
+    } catch (error) {
+      this.tcp.stopAccepting();
+      throw error;
+    }
+    registerMetrics(this.metrics, broker, this.tcp);
+    logger.info(`TCP: listening on ${this.tcp.hostname}:${this.tcp.port}`);
+    logger.info(`HTTP: listening on ${this.#http.hostname}:${this.#http.port}`);
+    this.#peers = this.#lookupPeers();
+    broker.registry = this.#peers;
+    if (values.lookupdTcpAddresses.length > 0) {
+      broker.knownChannels = (topic) => this.#peers.lookupChannels(topic);
+    }
+    broker.onFailure = seams.onBroken;
+    this.#peers.start();
+  }
+
+  /** Opens the data folder and serves. Rejects with {@linkcode ListenError}, or as `Broker.open` does. */
+  static async start(settings: ServiceSettings, seams: ServiceSeams): Promise<Service> {
+    const { logger } = seams;
+    const broker = await Broker.open(seams, brokerOptions(settings));
+    const { opening, nodeId } = broker.storage;
+    logger.info("Opened the data folder", {
+      path: settings.values.dataPath,
+      node_id: nodeId,
+      topics: broker.topics.size,
+      replayed_records: opening.replayedRecords,
+      torn_bytes: opening.tornBytes,
+    });
+    for (const { position, bytes, reason } of opening.damage) {
+      logger.error("The log is damaged; what is good around it is served", {
+        position,
+        bytes,
+        reason,
+      });
+    }
+    try {
+      return new Service(broker, settings, seams);
+    } catch (error) {
+      await broker.close();
+      throw error;
+    }
+  }
+
+  get httpHostname(): string {
+    return this.#http.hostname;
+  }
+
+  get httpPort(): number {
+    return this.#http.port;
+  }
+
+  /** Stops in order; resolves when everything is on disk and the folder is given back. */
+  async stop(): Promise<void> {
+    this.broker.exiting = true;
+    await this.#peers.stop();
+    this.tcp.stopAccepting();
+    const grace = this.#seams.clock.setTimer(
+      this.#settings.values.shutdownTimeoutMs / 2,
+      () => this.#httpAbort.abort(),
+    );
+    await this.#http.shutdown();
+    grace.cancel();
+    // What was accepted before is answered before its connection closes.
+    if (this.broker.failure === null) await this.broker.storage.drain();
+    await this.tcp.close();
+    await this.broker.close();
+  }
+
+  #serveHttp(): HttpServer {
+    const { values, hostname, declaration } = this.#settings;
+    const { serveHttp, memory, onBroken } = this.#seams;
+    const address = tcpAddress("--http-address", values.httpAddress);
+    const handler = brokerHttp(this.broker, this.tcp.sessions, this.metrics, {
+      hostname,
+      broadcastAddress: values.broadcastAddress,
+      broadcastTcpPort: () => this.#broadcastTcpPort,
+      broadcastHttpPort: () => this.#broadcastHttpPort,
+      startWallMs: this.broker.clock.wallMs(),
+      maxHeartbeatIntervalMs: values.maxHeartbeatIntervalMs,
+      maxOutputBufferBytes: values.maxOutputBufferSizeBytes,
+      maxOutputBufferTimeoutMs: values.maxOutputBufferTimeoutMs,
+      maxDeflateLevel: IDENTIFY_OPTIONS_DEFAULT.deflateLevelMax,
+      topologyZone: values.topologyZone,
+      topologyRegion: values.topologyRegion,
+      config: (name) => configOption(declaration, values, name),
+      memory,
+      messageBytesMax: values.maxMsgSizeBytes,
+      bodyBytesMax: values.maxBodySizeBytes,
+      requeueMsMax: values.maxReqTimeoutMs,
+      bodyTimeoutMs: HTTP_BODY_TIMEOUT_MS,
+    });
+    return serveHttp({
+      hostname: address.host,
+      port: address.port,
+      handler,
+      onError: (error) => {
+        onBroken(error);
+        return errorReply(500, "INTERNAL_ERROR");
+      },
+      signal: this.#httpAbort.signal,
+    });
+  }
+
+  #lookupPeers(): LookupPeers {
+    const { values, hostname } = this.#settings;
+    const { broker } = this;
+    return new LookupPeers({
+      ...this.#seams,
+      addresses: values.lookupdTcpAddresses.map((address) =>
+        tcpAddress("--lookupd-tcp-address", address)
+      ),
+      identity: {
+        broadcastAddress: values.broadcastAddress,
+        hostname,
+        tcpPort: this.#broadcastTcpPort,
+        httpPort: this.#broadcastHttpPort,
+        version: REPORTED_VERSION,
+        topologyRegion: values.topologyRegion,
+        topologyZone: values.topologyZone,
+      },
+      source: {
+        *topics() {
+          for (const topic of broker.topics.values()) {
+            yield { name: topic.state.name, channels: topic.channels.keys() };
+          }
+        },
+      },
+    });
+  }
+
+  get #broadcastTcpPort(): number {
+    return this.#settings.values.broadcastTcpPort || this.tcp.port;
+  }
+
+  get #broadcastHttpPort(): number {
+    return this.#settings.values.broadcastHttpPort || this.#http.port;
+  }
+}
+
+/** Settings of the broker proper. */
+export function brokerOptions(settings: ServiceSettings): BrokerOptions {
+  const { values } = settings;
+  return {
+    storage: {
+      dataPath: values.dataPath,
+      nodeId: { value: values.nodeId, required: settings.nodeIdGiven },
+      ringBytes: values.ringBytes,
+      logFileBytes: values.logFileBytes,
+      pageCacheBytes: values.pageCacheBytes,
+      bodyBytesMax: values.maxMsgSizeBytes,
+      finishSyncIntervalMs: values.finishSyncIntervalMs,
+    },
+    channel: {
+      msgTimeoutMsMax: values.maxMsgTimeoutMs,
+      consumersMax: values.maxChannelConsumers,
+      requeueOnDisconnect: values.requeueOnDisconnect,
+    },
+    topicsMax: TOPICS_MAX,
+    channelsPerTopicMax: CHANNELS_PER_TOPIC_MAX,
+    publishBytesMax: values.publishBytesMax,
+  };
+}
+
+function identifyOptions(values: BrokerValues): IdentifyOptions {
+  return {
+    version: REPORTED_VERSION,
+    rdyCountMax: values.maxRdyCount,
+    heartbeatIntervalMsDefault: CLIENT_TIMEOUT_MS / 2,
+    heartbeatIntervalMsMax: values.maxHeartbeatIntervalMs,
+    outputBufferTimeoutMsDefault: values.outputBufferTimeoutMs,
+    outputBufferTimeoutMsMin: values.minOutputBufferTimeoutMs,
+    outputBufferTimeoutMsMax: values.maxOutputBufferTimeoutMs,
+    outputBufferBytesDefault: OUTPUT_BUFFER_BYTES_DEFAULT,
+    outputBufferBytesMax: values.maxOutputBufferSizeBytes,
+    messageTimeoutMsDefault: values.msgTimeoutMs,
+    messageTimeoutMsMax: values.maxMsgTimeoutMs,
+    deflateLevelMax: IDENTIFY_OPTIONS_DEFAULT.deflateLevelMax,
+    tls: false,
+    snappy: false,
+    deflate: false,
+    authRequired: false,
+    topologyRegion: values.topologyRegion,
+    topologyZone: values.topologyZone,
+  };
+}
+
+function tcpAddress(
+  flag: string,
+  address: Address,
+): { readonly host: string; readonly port: number } {
+  if (address.transport === "tcp") return address;
+  throw new ListenError(`Cannot use ${flag}=${address.path}: Unix sockets are not supported`);
+}
+
+function listening<T>(flag: string, listen: () => T): T {
+  try {
+    return listen();
+  } catch (error) {
+    if (!(error instanceof AddressInUseError)) throw error;
+    throw new ListenError(`${error.message}. Choose another address with ${flag}`, {
+      cause: error,
+    });
+  }
+}

@@ -1,0 +1,152 @@
+/**
+ * The small files of a data folder and what they fence off.
+ *
+ * ```
+ * LOCK          held while a broker uses the folder
+ * FORMAT        "sluice-data 1\n"; anything else is refused
+ * broker.meta   JSON: node_id, epoch (grows at each start), sequence_reserved (message sequences below
+ *               it may have been used, whatever became of the messages)
+ * log/          the commit log
+ * ```
+ */
+import {
+  type Disk,
+  DiskError,
+  type DiskLock,
+  readWhole,
+  replaceFile,
+} from "@sluice/shared/runtime";
+import { LogError } from "@sluice/shared/log";
+
+const FORMAT_TEXT = "sluice-data 1\n";
+const META_BYTES_MAX = 65_536;
+/** Sequences reserved at a time: one small write for so many messages. */
+export const SEQUENCE_BLOCK = 2 ** 24;
+export const NODE_ID_MAX = 2 ** 16 - 1;
+
+interface Meta {
+  readonly node_id: number;
+  readonly epoch: number;
+  readonly sequence_reserved: number;
+}
+
+/** An opened data folder: nobody else has it, and its epoch and first sequence are new. */
+export class DataFolder {
+  #reserved: number;
+
+  private constructor(
+    readonly disk: Disk,
+    readonly path: string,
+    readonly nodeId: number,
+    /** Above every epoch used in this folder before. */
+    readonly epoch: number,
+    /** The first message sequence never used before. */
+    readonly firstSequence: number,
+    readonly lock: DiskLock,
+  ) {
+    this.#reserved = firstSequence + SEQUENCE_BLOCK;
+  }
+
+  /**
+   * Opens or makes the folder. Rejects with `DiskError` `locked` when another broker has it and with
+   * {@linkcode LogError} when it is of another format. The node id is fixed when the folder is made:
+   * a `nodeId` that was asked for and differs is refused, since the ids in the log carry it.
+   */
+  static async open(
+    disk: Disk,
+    path: string,
+    nodeId: { readonly value: number; readonly required: boolean },
+  ): Promise<DataFolder> {
+    await disk.makeDirectory(path);
+    const lock = await disk.lock(`${path}/LOCK`);
+    try {
+      await checkFormat(disk, path);
+      const stored = await readMeta(disk, path);
+      if (stored !== null && nodeId.required && stored.node_id !== nodeId.value) {
+        throw new LogError(
+          "foreign",
+          `Cannot open "${path}": it belongs to node ${stored.node_id}, not to node ${nodeId.value}`,
+        );
+      }
+      const folder = new DataFolder(
+        disk,
+        path,
+        stored?.node_id ?? nodeId.value,
+        (stored?.epoch ?? 0) + 1,
+        stored?.sequence_reserved ?? 1,
+        lock,
+      );
+      await folder.#writeMeta();
+      return folder;
+    } catch (error) {
+      lock.release();
+      throw error;
+    }
+  }
+
+  /** Sequences below may be used. */
+  get reserved(): number {
+    return this.#reserved;
+  }
+
+  /** Reserves another block; the new bound holds once this has resolved. */
+  async reserveMore(): Promise<void> {
+    const reserved = this.#reserved + SEQUENCE_BLOCK;
+    await this.#writeMeta(reserved);
+    this.#reserved = reserved;
+  }
+
+  #writeMeta(reserved = this.#reserved): Promise<void> {
+    const meta: Meta = { node_id: this.nodeId, epoch: this.epoch, sequence_reserved: reserved };
+    const bytes = new TextEncoder().encode(JSON.stringify(meta) + "\n");
+    return replaceFile(this.disk, `${this.path}/broker.meta`, bytes);
+  }
+}
+
+async function checkFormat(disk: Disk, path: string): Promise<void> {
+  const bytes = await readIfThere(disk, `${path}/FORMAT`);
+  if (bytes === null) {
+    await replaceFile(disk, `${path}/FORMAT`, new TextEncoder().encode(FORMAT_TEXT));
+    return;
+  }
+  const text = new TextDecoder().decode(bytes);
+  if (text === FORMAT_TEXT) return;
+  throw new LogError(
+    "newer_format",
+    `Cannot open "${path}": its FORMAT is "${text.trim().slice(0, 40)}", this release reads ` +
+      `"${FORMAT_TEXT.trim()}"`,
+  );
+}
+
+async function readMeta(disk: Disk, path: string): Promise<Meta | null> {
+  const bytes = await readIfThere(disk, `${path}/broker.meta`);
+  if (bytes === null) return null;
+  let meta: Partial<Meta>;
+  try {
+    meta = JSON.parse(new TextDecoder().decode(bytes)) as Partial<Meta>;
+  } catch (error) {
+    throw new LogError("damaged", `Cannot open "${path}": broker.meta is damaged`, {
+      cause: error,
+    });
+  }
+  const { node_id, epoch, sequence_reserved } = meta;
+  if (
+    !isCount(node_id, NODE_ID_MAX) || !isCount(epoch, 2 ** 32 - 2) || !isCount(sequence_reserved)
+  ) {
+    throw new LogError("damaged", `Cannot open "${path}": broker.meta is damaged`);
+  }
+  return { node_id, epoch, sequence_reserved };
+}
+
+function isCount(value: unknown, max = 2 ** 48): value is number {
+  return typeof value === "number" && Number.isInteger(value) && value >= 0 && value <= max;
+}
+
+async function readIfThere(disk: Disk, path: string): Promise<Uint8Array | null> {
+  try {
+    return await readWhole(disk, path, META_BYTES_MAX);
+  } catch (error) {
+    if (error instanceof DiskError && error.kind === "not_found") return null;
+    throw error;
+  }
+}

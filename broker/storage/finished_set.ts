@@ -1,0 +1,200 @@
+/**
+ * Which messages of a topic a channel has finished: a floor, below which all are, and bitmap pages
+ * for the sparse rest. One bit a message above the floor, nothing below it.
+ */
+import { invariant } from "@sluice/shared/runtime";
+
+const PAGE_BITS = 15;
+const PAGE_OFFSETS = 2 ** PAGE_BITS;
+const PAGE_WORDS = PAGE_OFFSETS / 32;
+
+/** A set of offsets that only grows. Offsets are integers from 0 to 2^48 - 1. */
+export class FinishedSet {
+  #floor: number;
+  #above = 0;
+  #pages = new Map<number, Uint32Array>();
+  #cachedNumber = -1;
+  #cachedPage: Uint32Array | null = null;
+
+  constructor(floor: number) {
+    this.#floor = floor;
+  }
+
+  /** Everything below is finished; the offset itself is not. */
+  get floor(): number {
+    return this.#floor;
+  }
+
+  /** Finished offsets above the floor. */
+  get above(): number {
+    return this.#above;
+  }
+
+  has(offset: number): boolean {
+    if (offset < this.#floor) return true;
+    const page = this.#page(Math.floor(offset / PAGE_OFFSETS));
+    if (page === null) return false;
+    const bit = offset % PAGE_OFFSETS;
+    return (page[bit >>> 5]! & (1 << (bit & 31))) !== 0;
+  }
+
+  /** Adds one offset; false when it was there already. */
+  add(offset: number): boolean {
+    if (offset < this.#floor) return false;
+    if (offset === this.#floor) {
+      this.#floor++;
+      this.#advance();
+      return true;
+    }
+    const number = Math.floor(offset / PAGE_OFFSETS);
+    let page = this.#page(number);
+    if (page === null) {
+      page = new Uint32Array(PAGE_WORDS);
+      this.#pages.set(number, page);
+      this.#cachedNumber = number;
+      this.#cachedPage = page;
+    }
+    const bit = offset % PAGE_OFFSETS;
+    const mask = 1 << (bit & 31);
+    const word = page[bit >>> 5]!;
+    if ((word & mask) !== 0) return false;
+    page[bit >>> 5] = word | mask;
+    this.#above++;
+    return true;
+  }
+
+  /** Adds `[from, to)`. Costs time in proportion to the part above the floor that it does not reach. */
+  addRange(from: number, to: number): void {
+    if (from <= this.#floor) {
+      this.raise(to);
+      return;
+    }
+    for (let offset = from; offset < to; offset++) this.add(offset);
+  }
+
+  /** Makes everything below `floor` finished; costs nothing per message. */
+  raise(floor: number): void {
+    if (floor <= this.#floor) return;
+    const keep = Math.floor(floor / PAGE_OFFSETS);
+    for (const [number, page] of this.#pages) {
+      if (number > keep) continue;
+      const end = number === keep ? floor % PAGE_OFFSETS : PAGE_OFFSETS;
+      this.#above -= countBits(page, 0, end);
+      if (number < keep) this.#drop(number);
+      else clearRun(page, 0, end);
+    }
+    this.#floor = floor;
+    this.#advance();
+  }
+
+  /** Finished offsets of `[from, to)`. */
+  count(from: number, to: number): number {
+    let total = Math.max(0, Math.min(to, this.#floor) - from);
+    const start = Math.max(from, this.#floor);
+    for (const [number, page] of this.#pages) {
+      const base = number * PAGE_OFFSETS;
+      const low = Math.max(0, start - base);
+      const high = Math.min(PAGE_OFFSETS, to - base);
+      if (low < high) total += countBits(page, low, high);
+    }
+    return total;
+  }
+
+  /** The finished ranges above the floor as pairs `from, to`, ascending. */
+  ranges(): number[] {
+    const pairs: number[] = [];
+    const numbers = [...this.#pages.keys()].sort((a, b) => a - b);
+    for (const number of numbers) {
+      const page = this.#pages.get(number);
+      invariant(page !== undefined, "a listed page is there");
+      for (let bit = 0; bit < PAGE_OFFSETS; bit++) {
+        if ((page[bit >>> 5]! & (1 << (bit & 31))) === 0) continue;
+        const offset = number * PAGE_OFFSETS + bit;
+        if (pairs.at(-1) === offset) pairs[pairs.length - 1] = offset + 1;
+        else pairs.push(offset, offset + 1);
+      }
+    }
+    return pairs;
+  }
+
+  #page(number: number): Uint32Array | null {
+    if (number === this.#cachedNumber) return this.#cachedPage;
+    const page = this.#pages.get(number);
+    if (page === undefined) return null;
+    this.#cachedNumber = number;
+    this.#cachedPage = page;
+    return page;
+  }
+
+  /** Moves the floor over finished offsets and drops the pages it leaves. */
+  #advance(): void {
+    while (this.#above > 0) {
+      const number = Math.floor(this.#floor / PAGE_OFFSETS);
+      const page = this.#page(number);
+      if (page === null) return;
+      let bit = this.#floor % PAGE_OFFSETS;
+      const before = bit;
+      while (bit < PAGE_OFFSETS && (page[bit >>> 5]! & (1 << (bit & 31))) !== 0) bit++;
+      this.#above -= bit - before;
+      this.#floor += bit - before;
+      if (bit < PAGE_OFFSETS) {
+        // What the floor has passed must not be counted again.
+        if (bit > before) clearRun(page, before, bit);
+        return;
+      }
+      this.#drop(number);
+    }
+    this.#dropPassed();
+  }
+
+  /** With nothing finished above the floor, no page holds a bit. */
+  #dropPassed(): void {
+    if (this.#pages.size <= 1) return;
+    for (const number of [...this.#pages.keys()]) {
+      if (number < Math.floor(this.#floor / PAGE_OFFSETS)) this.#drop(number);
+    }
+  }
+
+  #drop(number: number): void {
+    this.#pages.delete(number);
+    if (this.#cachedNumber === number) {
+      this.#cachedNumber = -1;
+      this.#cachedPage = null;
+    }
+  }
+}
+
+function countBits(page: Uint32Array, from: number, to: number): number {
+  let count = 0;
+  let bit = from;
+  while (bit < to) {
+    if ((bit & 31) === 0 && bit + 32 <= to) {
+      count += popCount(page[bit >>> 5]!);
+      bit += 32;
+      continue;
+    }
+    if ((page[bit >>> 5]! & (1 << (bit & 31))) !== 0) count++;
+    bit++;
+  }
+  return count;
+}
+
+function clearRun(page: Uint32Array, from: number, to: number): void {
+  let bit = from;
+  while (bit < to) {
+    if ((bit & 31) === 0 && bit + 32 <= to) {
+      page[bit >>> 5] = 0;
+      bit += 32;
+      continue;
+    }
+    page[bit >>> 5] = page[bit >>> 5]! & ~(1 << (bit & 31));
+    bit++;
+  }
+}
+
+function popCount(word: number): number {
+  let count = word - ((word >>> 1) & 0x55555555);
+  count = (count & 0x33333333) + ((count >>> 2) & 0x33333333);
+  count = (count + (count >>> 4)) & 0x0f0f0f0f;
+  return Math.imul(count, 0x01010101) >>> 24;
+}

@@ -1,0 +1,7 @@
+/** The broker's durable state: records, index, checkpoints, reclaim. Message payloads are opaque bytes. */
+export * from "./due_heap.ts";
+export * from "./finished_set.ts";
+export * from "./records.ts";
+export * from "./state.ts";
+export * from "./storage.ts";
+export * from "./topic_index.ts";

@@ -1,0 +1,233 @@
+/**
+ * What a broker knows durably: topics, channels, what each channel has finished and what it owes at
+ * which time. Every change is an `apply...` of one record, live and in replay alike, so that
+ * replaying the log gives the state that was.
+ *
+ * Which messages a channel sees:
+ * - A topic is a dense run of offsets `[0, tail)`; a channel owes those from its start that it has
+ *   not finished.
+ * - `keepFrom` is where the next channel starts while the topic has no durable channel: messages
+ *   published meanwhile are kept for it. With durable channels a new one starts at the visible end.
+ * - A paused topic shows its channels nothing from `pausedAt` on.
+ */
+import { DueHeap } from "./due_heap.ts";
+import { FinishedSet } from "./finished_set.ts";
+import type { Event, Requeue } from "./records.ts";
+import { TopicIndex } from "./topic_index.ts";
+
+/** A requeue that is not finished: how often it was delivered and when it is due, Unix ms (0: at once). */
+export interface Owed {
+  readonly attempts: number;
+  readonly dueMs: number;
+}
+
+/** A channel's durable part. `number` is 0 for an ephemeral one, which the log knows nothing of. */
+export class ChannelState {
+  readonly finished: FinishedSet;
+  readonly requeues = new Map<number, Owed>();
+  paused = false;
+  /** Finished since the last group was closed; written as one record with it. */
+  unwritten: number[] = [];
+
+  constructor(
+    readonly number: number,
+    readonly topic: TopicState,
+    readonly name: string,
+    readonly ephemeral: boolean,
+    /** The first offset it ever owed. */
+    readonly start: number,
+  ) {
+    this.finished = new FinishedSet(start);
+  }
+}
+
+/** A topic's durable part. */
+export class TopicState {
+  readonly channels = new Map<string, ChannelState>();
+  readonly index = new TopicIndex();
+  /** Deferred messages that are durable, visible and not due yet. */
+  readonly due = new DueHeap();
+  /** The next offset. */
+  tail = 0;
+  /** Messages below are on disk and may be delivered. */
+  durableTail = 0;
+  /** What `durableTail` becomes when the group being synced is on disk. */
+  syncingTail = 0;
+  /** Whether the group being filled holds messages of this topic. */
+  touched = false;
+  keepFrom = 0;
+  /** False while the channels that others know for it are being asked for. */
+  settled = true;
+  paused = false;
+  pausedAt = 0;
+  /** Deferred messages that are not durable or not visible yet: pairs of Unix ms and offset, ascending. */
+  hiddenDue: number[] = [];
+  /** Deferred messages that came due while kept for the first channel. */
+  keptDue: number[] = [];
+
+  constructor(readonly number: number, readonly name: string, readonly ephemeral: boolean) {}
+
+  get durableChannelCount(): number {
+    let count = 0;
+    for (const channel of this.channels.values()) if (!channel.ephemeral) count++;
+    return count;
+  }
+
+  /** Channels may see offsets below this. */
+  get visibleTail(): number {
+    return this.paused ? Math.min(this.pausedAt, this.durableTail) : this.durableTail;
+  }
+
+  /** Where a channel created now starts. */
+  get channelStart(): number {
+    if (this.durableChannelCount === 0 || !this.settled) return this.keepFrom;
+    return this.paused ? this.pausedAt : this.tail;
+  }
+
+  /** The oldest offset that anybody is owed. */
+  get liveFrom(): number {
+    let oldest = this.durableChannelCount === 0 || !this.settled ? this.keepFrom : this.tail;
+    for (const channel of this.channels.values()) {
+      oldest = Math.min(oldest, channel.finished.floor);
+    }
+    return oldest;
+  }
+}
+
+/** All topics and channels of a broker. */
+export class BrokerState {
+  readonly topics = new Map<string, TopicState>();
+  readonly topicsByNumber = new Map<number, TopicState>();
+  readonly channelsByNumber = new Map<number, ChannelState>();
+  nextTopicNumber = 1;
+  nextChannelNumber = 1;
+  /** Records that named a topic or channel that is not known; only damage makes them. */
+  orphanRecords = 0;
+
+  /** Applies a decision and returns what it created, if anything. */
+  applyEvent(event: Event): TopicState | ChannelState | null {
+    switch (event.type) {
+      case "topic_created": {
+        const topic = new TopicState(event.topic, event.name, event.ephemeral);
+        this.topics.set(topic.name, topic);
+        this.topicsByNumber.set(topic.number, topic);
+        this.nextTopicNumber = Math.max(this.nextTopicNumber, topic.number + 1);
+        return topic;
+      }
+      case "channel_created": {
+        const topic = this.topicsByNumber.get(event.topic);
+        if (topic === undefined) return this.#orphan();
+        const channel = new ChannelState(event.channel, topic, event.name, false, event.start);
+        topic.channels.set(channel.name, channel);
+        this.channelsByNumber.set(channel.number, channel);
+        this.nextChannelNumber = Math.max(this.nextChannelNumber, channel.number + 1);
+        return channel;
+      }
+      case "topic_deleted": {
+        const topic = this.topicsByNumber.get(event.topic);
+        if (topic === undefined) return this.#orphan();
+        for (const channel of topic.channels.values()) this.channelsByNumber.delete(channel.number);
+        this.topicsByNumber.delete(topic.number);
+        this.topics.delete(topic.name);
+        return null;
+      }
+      case "topic_paused": {
+        const topic = this.topicsByNumber.get(event.topic);
+        if (topic === undefined) return this.#orphan();
+        topic.paused = event.paused;
+        topic.pausedAt = event.at;
+        return null;
+      }
+      case "topic_emptied": {
+        const topic = this.topicsByNumber.get(event.topic);
+        if (topic === undefined) return this.#orphan();
+        topic.keepFrom = Math.max(topic.keepFrom, event.to);
+        if (topic.paused) topic.pausedAt = event.to;
+        for (const channel of topic.channels.values()) {
+          channel.finished.addRange(event.from, event.to);
+        }
+        return null;
+      }
+      case "channel_deleted": {
+        const channel = this.channelsByNumber.get(event.channel);
+        if (channel === undefined) return this.#orphan();
+        channel.topic.channels.delete(channel.name);
+        channel.topic.keepFrom = event.keepFrom;
+        this.channelsByNumber.delete(channel.number);
+        return null;
+      }
+      case "channel_paused": {
+        const channel = this.channelsByNumber.get(event.channel);
+        if (channel === undefined) return this.#orphan();
+        channel.paused = event.paused;
+        return null;
+      }
+      case "channel_emptied": {
+        const channel = this.channelsByNumber.get(event.channel);
+        if (channel === undefined) return this.#orphan();
+        applyEmptied(channel, event.to);
+        return null;
+      }
+      default:
+        return this.#orphan();
+    }
+  }
+
+  /** A message of a topic that is not known any more is nobody's. */
+  applyMessage(
+    topicNumber: number,
+    offset: number,
+    dueMs: number,
+    fileStart: number,
+    position: number,
+  ): void {
+    const topic = this.topicsByNumber.get(topicNumber);
+    if (topic === undefined) {
+      this.orphanRecords++;
+      return;
+    }
+    topic.index.append(offset, fileStart, position, dueMs);
+    topic.tail = offset + 1;
+  }
+
+  applyFinish(channelNumber: number, offset: number): void {
+    const channel = this.channelsByNumber.get(channelNumber);
+    if (channel === undefined) this.orphanRecords++;
+    else applyFinish(channel, offset);
+  }
+
+  applyRequeue(requeue: Requeue): void {
+    const channel = this.channelsByNumber.get(requeue.channel);
+    if (channel === undefined) this.orphanRecords++;
+    else applyRequeue(channel, requeue.offset, requeue.attempts, requeue.dueMs);
+  }
+
+  #orphan(): null {
+    this.orphanRecords++;
+    return null;
+  }
+}
+
+/** Finishes one message of a channel; false when it was finished already. */
+export function applyFinish(channel: ChannelState, offset: number): boolean {
+  if (!channel.finished.add(offset)) return false;
+  if (channel.requeues.size > 0) channel.requeues.delete(offset);
+  return true;
+}
+
+export function applyRequeue(
+  channel: ChannelState,
+  offset: number,
+  attempts: number,
+  dueMs: number,
+): void {
+  if (!channel.finished.has(offset)) channel.requeues.set(offset, { attempts, dueMs });
+}
+
+/** Finishes everything below `to`. */
+export function applyEmptied(channel: ChannelState, to: number): void {
+  channel.finished.raise(to);
+  for (const offset of channel.requeues.keys()) {
+    if (offset < to) channel.requeues.delete(offset);
+  }
+}
