@@ -1,0 +1,66 @@
+import assert from "node:assert/strict";
+import { loadSettings, SettingsError } from "@sluice/shared/config";
+import { discoverySettings, registryLimits } from "./config.ts";
+import { REGISTRY_LIMITS } from "./registry.ts";
+
+const DECLARATION = discoverySettings("discovery-0");
+
+function load(...args: string[]) {
+  return loadSettings(DECLARATION, { args, env: {}, readFile: () => "" });
+}
+
+function problemsOf(...args: string[]): readonly string[] {
+  try {
+    load(...args);
+  } catch (error) {
+    assert.ok(error instanceof SettingsError);
+    return error.problems;
+  }
+  return [];
+}
+
+Deno.test("discoverySettings() refuses settings that contradict each other or mean nothing", () => {
+  assert.deepEqual(problemsOf("--http-address=0.0.0.0:4160"), [
+    "tcp-address and http-address must differ, both are 0.0.0.0:4160",
+  ]);
+  assert.deepEqual(problemsOf("--channels-max=10"), [
+    "channels-per-topic-max (10000) must not exceed channels-max (10)",
+  ]);
+  assert.deepEqual(problemsOf("--registrations-max=5"), [
+    "registrations-per-producer-max (100000) must not exceed registrations-max (5)",
+  ]);
+  assert.equal(problemsOf("--topics-max=0").length, 1);
+  assert.equal(problemsOf("--inactive-producer-timeout=0").length, 1);
+  assert.deepEqual(problemsOf("--tcp-address=:0", "--http-address=:0"), []);
+});
+
+Deno.test("discoverySettings() has every flag of nsqlookupd with nsqlookupd's default", () => {
+  const listing = Object.fromEntries(load().listing().map(({ name, value }) => [name, value]));
+  const defaults: Readonly<Record<string, string>> = {
+    "tcp-address": "0.0.0.0:4160",
+    "http-address": "0.0.0.0:4161",
+    "broadcast-address": "discovery-0",
+    "inactive-producer-timeout": "5m",
+    "tombstone-lifetime": "45s",
+    "log-level": "info",
+    "log-prefix": "[nsqlookupd] ",
+    "verbose": "false",
+  };
+  for (const [name, value] of Object.entries(defaults)) assert.equal(listing[name], value, name);
+});
+
+Deno.test("discoverySettings() takes verbose with a notice", () => {
+  assert.deepEqual(load("-verbose").notices, [
+    "--verbose: replaced by log-level; the setting has no effect",
+  ]);
+});
+
+Deno.test("registryLimits() takes each limit from its own setting", () => {
+  assert.deepEqual(registryLimits(load().values), REGISTRY_LIMITS);
+  const names = Object.keys(REGISTRY_LIMITS).map((key) =>
+    key.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)
+  );
+  const given = names.map((name, index) => `--${name}=${1000 - index}`);
+  const values = Object.values(registryLimits(load(...given).values));
+  assert.deepEqual(values.toSorted(), names.map((_, index) => 1000 - index).toSorted());
+});

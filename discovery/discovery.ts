@@ -1,0 +1,211 @@
+/**
+ * The discovery service put together from its parts over the seams it is given: a test runs it in
+ * its own process, `main.ts` with the real world. It keeps nothing on disk and knows no other
+ * discovery; clients ask all of them and merge.
+ *
+ * Both listeners are bound before either serves, so a start succeeds whole or not at all.
+ */
+import { errorReply, type NsqHttp } from "@sluice/shared/http";
+import {
+  AddressInUseError,
+  type Clock,
+  type HttpServer,
+  type Listener,
+  type Network,
+  REPORTED_VERSION,
+  type ServeHttp,
+} from "@sluice/shared/runtime";
+import { type Logger, MetricsRegistry } from "@sluice/shared/telemetry";
+import { discoveryHttp } from "./http.ts";
+import { Registry, type RegistryLimits } from "./registry.ts";
+import { SessionCounters } from "./session.ts";
+import { SessionServer } from "./session_server.ts";
+
+/** How long {@linkcode Discovery.close} lets HTTP requests finish. */
+export const HTTP_GRACE_MS = 5_000;
+
+/** Where to listen; port 0 picks a free one. */
+export interface ListenAddress {
+  readonly host: string;
+  readonly port: number;
+}
+
+export interface DiscoveryOptions {
+  readonly tcpAddress: ListenAddress;
+  readonly httpAddress: ListenAddress;
+  /** The host brokers are told this service is reached at. */
+  readonly broadcastAddress: string;
+  /** The name of the machine. */
+  readonly hostname: string;
+  /** How long after its last ping a producer is listed, and how long a silent connection lives. */
+  readonly inactiveTimeoutMs: number;
+  readonly tombstoneLifetimeMs: number;
+  readonly connectionsMax: number;
+  readonly limits: RegistryLimits;
+}
+
+export interface DiscoverySeams {
+  readonly clock: Clock;
+  readonly network: Network;
+  readonly serveHttp: ServeHttp;
+  readonly logger: Logger;
+  /** Called for an error that is a mistake of ours: the state is no longer to be trusted. */
+  readonly onBroken: (error: unknown) => void;
+}
+
+/** An address that cannot be listened on. The message names the flag. */
+export class ListenError extends Error {
+  override name = "ListenError";
+}
+
+/** A running service. */
+export class Discovery {
+  readonly #options: DiscoveryOptions;
+  readonly #seams: DiscoverySeams;
+  readonly #listener: Listener;
+  readonly #http: HttpServer;
+  readonly #httpAbort = new AbortController();
+  readonly #sessions: SessionServer;
+
+  /** Starts to serve. Throws {@linkcode ListenError}. */
+  constructor(options: DiscoveryOptions, seams: DiscoverySeams) {
+    this.#options = options;
+    this.#seams = seams;
+    const { clock, network, logger, onBroken } = seams;
+    const { inactiveTimeoutMs, tombstoneLifetimeMs, limits, connectionsMax } = options;
+    const registry = new Registry({ inactiveTimeoutMs, tombstoneLifetimeMs, limits });
+    const metrics = new MetricsRegistry();
+    const app = discoveryHttp({ registry, clock, logger, metrics });
+
+    const { tcpAddress } = options;
+    this.#listener = listening("--tcp-address", tcpAddress, () => {
+      return network.listen(tcpAddress.host, tcpAddress.port);
+    });
+    try {
+      this.#http = this.#serveHttp(app);
+    } catch (error) {
+      this.#listener.close();
+      throw error;
+    }
+    const server = {
+      broadcastAddress: options.broadcastAddress,
+      hostname: options.hostname,
+      httpPort: this.#http.port,
+      tcpPort: this.#listener.port,
+      version: REPORTED_VERSION,
+    };
+    const counters = new SessionCounters();
+    this.#sessions = new SessionServer({
+      listener: this.#listener,
+      clock,
+      logger,
+      context: { registry, server, counters },
+      idleTimeoutMs: inactiveTimeoutMs,
+      connectionsMax,
+      onBroken,
+    });
+    addMetrics(metrics, registry, this.#sessions, counters);
+    logger.info(`TCP: listening on ${addressText(this.tcpAddress)}`);
+    logger.info(`HTTP: listening on ${addressText(this.httpAddress)}`);
+  }
+
+  /** With the port that was chosen. */
+  get tcpAddress(): ListenAddress {
+    return { host: this.#listener.hostname, port: this.#listener.port };
+  }
+
+  get httpAddress(): ListenAddress {
+    return { host: this.#http.hostname, port: this.#http.port };
+  }
+
+  /**
+   * Stops accepting, closes the connections of brokers, lets HTTP requests finish for
+   * {@linkcode HTTP_GRACE_MS} and resolves when all is closed.
+   */
+  async close(): Promise<void> {
+    const timer = this.#seams.clock.setTimer(HTTP_GRACE_MS, () => this.#httpAbort.abort());
+    try {
+      await Promise.all([this.#sessions.close(), this.#http.shutdown()]);
+    } finally {
+      timer.cancel();
+    }
+    this.#seams.logger.info("TCP: closed, HTTP: closed");
+  }
+
+  #serveHttp(app: NsqHttp): HttpServer {
+    const { host, port } = this.#options.httpAddress;
+    return listening("--http-address", this.#options.httpAddress, () => {
+      return this.#seams.serveHttp({
+        hostname: host,
+        port,
+        handler: (request, remoteAddress) => app.fetch(request, { remoteAddress }),
+        onError: (error) => {
+          this.#seams.onBroken(error);
+          return errorReply(500, "INTERNAL_ERROR");
+        },
+        signal: this.#httpAbort.signal,
+      });
+    });
+  }
+}
+
+function listening<T>(flag: string, address: ListenAddress, listen: () => T): T {
+  try {
+    return listen();
+  } catch (error) {
+    const reason = error instanceof AddressInUseError
+      ? "the address is in use"
+      : error instanceof Error
+      ? error.message
+      : String(error);
+    throw new ListenError(`Cannot listen on ${flag}=${addressText(address)}: ${reason}`, {
+      cause: error,
+    });
+  }
+}
+
+function addressText({ host, port }: ListenAddress): string {
+  return host.includes(":") ? `[${host}]:${port}` : `${host}:${port}`;
+}
+
+function addMetrics(
+  metrics: MetricsRegistry,
+  registry: Registry,
+  sessions: SessionServer,
+  counters: SessionCounters,
+): void {
+  const gauge = (name: string, help: string, read: () => number) => {
+    metrics.gauge({ name: `sluice_discovery_${name}`, help }, (report) => report({}, read()));
+  };
+  gauge("producers", "Brokers that are registered.", () => registry.producerCount);
+  gauge("topics", "Topics in the registry.", () => registry.topicCount);
+  gauge("channels", "Channels in the registry.", () => registry.channelCount);
+  gauge(
+    "registrations",
+    "Topics and channels that brokers hold, each broker counted.",
+    () => registry.registrationCount,
+  );
+  gauge("connections", "Open connections of brokers.", () => sessions.connectionCount);
+  metrics.counter({
+    name: "sluice_discovery_connections_total",
+    help: "Connections of brokers, by what became of them.",
+    labels: ["outcome"],
+  }, (report) => {
+    report({ outcome: "accepted" }, sessions.acceptedCount);
+    report({ outcome: "refused" }, sessions.refusedCount);
+  });
+  metrics.counter({
+    name: "sluice_discovery_commands_total",
+    help: "Commands of brokers.",
+    labels: ["command"],
+  }, (report) => {
+    for (const [command, count] of counters.commands) report({ command }, count);
+  });
+  metrics.counter({
+    name: "sluice_discovery_errors_total",
+    help: "Connections of brokers that were ended with an error.",
+    labels: ["code"],
+  }, (report) => {
+    for (const [code, count] of counters.errors) report({ code }, count);
+  });
+}
