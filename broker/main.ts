@@ -5,6 +5,7 @@
  * Exit codes: 0 stopped as asked, 1 could not start, 2 the log failed (restart it: it recovers).
  */
 import { environmentNames, helpText, loadSettings, SettingsError } from "@sluice/shared/config";
+import { readBody } from "@sluice/shared/http";
 import { LogError } from "@sluice/shared/log";
 import { DiskError, NSQ_VERSION, SLUICE_VERSION } from "@sluice/shared/runtime";
 import {
@@ -95,26 +96,19 @@ function stopRequest(): Promise<string> {
   });
 }
 
-/** An HTTP GET with a deadline and a bound on the body. */
-const httpGet: HttpGet = async (url, { timeoutMs, bodyBytesMax }) => {
+/** An HTTP GET with a deadline and a bound on the body; see {@linkcode HttpGet}. */
+async function httpGet(
+  url: string,
+  { timeoutMs, bodyBytesMax }: Parameters<HttpGet>[1],
+): ReturnType<HttpGet> {
   const response = await fetch(url, {
     headers: { Accept: "application/vnd.nsq; version=1.0" },
     signal: AbortSignal.timeout(timeoutMs),
   });
-  const chunks: Uint8Array[] = [];
-  let bytes = 0;
-  for await (const chunk of response.body ?? []) {
-    bytes += chunk.length;
-    if (bytes > bodyBytesMax) {
-      throw new RangeError(`The answer is larger than ${bodyBytesMax} bytes`);
-    }
-    chunks.push(chunk);
-  }
-  return {
-    status: response.status,
-    body: new Uint8Array(await new Blob(chunks as BlobPart[]).arrayBuffer()),
-  };
-};
+  const body = await readBody(response, bodyBytesMax);
+  if (body.kind !== "whole") throw new RangeError(`Cannot read the answer of ${url}: ${body.kind}`);
+  return { status: response.status, body: body.bytes };
+}
 
 /** nsqd's memory figures, as far as this runtime has them. */
 function memoryFigures(): Record<string, number> {

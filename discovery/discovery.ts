@@ -44,6 +44,7 @@ export interface DiscoveryOptions {
   readonly limits: RegistryLimits;
 }
 
+/** The world a discovery service lives in. */
 export interface DiscoverySeams {
   readonly clock: Clock;
   readonly network: Network;

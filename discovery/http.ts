@@ -23,6 +23,7 @@ import type { LimitReached, Producer, RegistrationRow, Registry } from "./regist
 /** What nsqlookupd tells of a tombstone that never was: Go's zero time in nanoseconds. */
 const NEVER_NS = -6_795_364_578_871_345_152;
 
+/** What the HTTP door answers from. */
 export interface DiscoveryHttpOptions {
   readonly registry: Registry;
   readonly clock: Clock;
@@ -30,6 +31,7 @@ export interface DiscoveryHttpOptions {
   readonly metrics: MetricsRegistry;
 }
 
+/** Makes the HTTP door: contract section 4.2. */
 export function discoveryHttp(options: DiscoveryHttpOptions): NsqHttp {
   const { registry, clock, logger, metrics } = options;
   const routes: HttpRoute[] = [

@@ -78,6 +78,7 @@ export interface SessionOutput {
   readonly close: boolean;
 }
 
+/** One broker's connection: bytes in, replies out. */
 export class LookupSession {
   readonly #key: string;
   readonly #remoteAddress: string;

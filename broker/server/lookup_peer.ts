@@ -46,6 +46,7 @@ export interface LookupPeerOptions {
   readonly onBroken: (error: unknown) => void;
 }
 
+/** What all peers of a broker share, and where they are. */
 export interface LookupPeersOptions extends LookupPeerOptions {
   readonly addresses: readonly LookupAddress[];
   readonly httpGet: HttpGet;

@@ -16,6 +16,7 @@ export interface StatsFilter {
 /** Percentiles are not measured; the object has to be there all the same. */
 const NO_LATENCY = { count: 0, percentiles: null } as const;
 
+/** One connection, as in contract section 3.4. */
 export interface ClientStats {
   readonly client_id: string;
   readonly hostname: string;
@@ -42,6 +43,7 @@ export interface ClientStats {
   readonly tls_negotiated_protocol_is_mutual: boolean;
 }
 
+/** One channel; `clients` is null when they were not asked for. */
 export interface ChannelStats {
   readonly channel_name: string;
   readonly depth: number;
@@ -57,6 +59,7 @@ export interface ChannelStats {
   readonly e2e_processing_latency: typeof NO_LATENCY;
 }
 
+/** One topic with its channels. */
 export interface TopicStats {
   readonly topic_name: string;
   readonly channels: readonly ChannelStats[];

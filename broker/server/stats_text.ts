@@ -1,5 +1,4 @@
 /** `/stats` as text for people; no program parses it. */
-import { showDuration } from "@sluice/shared/config";
 import type { ClientStats, TopicStats } from "./stats.ts";
 
 /** What the text shows. */
@@ -20,7 +19,7 @@ export function statsText(stats: StatsText): string {
   const lines = [
     `sluice-broker v${stats.version}`,
     `start_time ${new Date(stats.startWallMs).toISOString()}`,
-    `uptime ${showDuration(uptimeMs)}`,
+    `uptime ${secondsText(uptimeMs)}`,
     "",
     `Health: ${stats.health}`,
     "",
@@ -66,7 +65,11 @@ function clientText(client: ClientStats, nowWallMs: number): string {
     `fin: ${column(client.finish_count)} re-q: ${column(client.requeue_count)} ` +
     `msgs: ${column(client.message_count)} ` +
     (published.length > 0 ? `topics: ${published.join(",")} ` : "") +
-    `connected: ${showDuration(connectedMs)}`;
+    `connected: ${secondsText(connectedMs)}`;
+}
+
+function secondsText(ms: number): string {
+  return `${Math.floor(ms / 1000)}s`;
 }
 
 function margin(paused: boolean): string {

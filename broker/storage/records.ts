@@ -68,6 +68,7 @@ export type Event =
 const textEncoder = new TextEncoder();
 const textDecoder = new TextDecoder();
 
+/** The payload of an event record. */
 export function encodeEvent(event: Event): Uint8Array {
   return textEncoder.encode(JSON.stringify(event));
 }
@@ -212,6 +213,7 @@ export interface Requeue {
 
 export const REQUEUE_BYTES = 24;
 
+/** Writes the payload of a requeue record; {@linkcode REQUEUE_BYTES}. */
 export function writeRequeue(view: DataView, start: number, requeue: Requeue): void {
   view.setUint32(start, requeue.channel, true);
   view.setUint32(start + 4, requeue.attempts, true);
@@ -219,6 +221,7 @@ export function writeRequeue(view: DataView, start: number, requeue: Requeue): v
   writeU64(view, start + 16, requeue.dueMs);
 }
 
+/** Reads what {@linkcode writeRequeue} wrote. */
 export function readRequeue(bytes: Uint8Array, start: number): Requeue {
   const view = viewOf(bytes);
   return {

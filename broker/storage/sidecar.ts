@@ -23,6 +23,7 @@ export interface SidecarRun {
   readonly run: IndexRun;
 }
 
+/** The bytes of a sidecar with these runs. */
 export function encodeSidecar(runs: readonly SidecarRun[]): Uint8Array {
   let bytes = HEADER_BYTES;
   for (const { run } of runs) {

@@ -215,6 +215,7 @@ export function applyFinish(channel: ChannelState, offset: number): boolean {
   return true;
 }
 
+/** Owes a message again, unless it is finished. */
 export function applyRequeue(
   channel: ChannelState,
   offset: number,

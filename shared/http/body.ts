@@ -1,5 +1,5 @@
 /**
- * Reads a request body into memory without ever keeping more than the caller's cap, whatever
+ * Reads a body, of a request or an answer, into memory without ever keeping more than the caller's cap, whatever
  * `Content-Length` says or when it is missing. A `Content-Length` above the cap is refused unread.
  */
 
@@ -11,7 +11,7 @@ export type BodyResult =
 
 /** Never rejects. `signal` is how a caller puts a deadline on a slow peer. */
 export async function readBody(
-  request: Request,
+  request: Pick<Request, "headers" | "body">,
   bytesMax: number,
   signal?: AbortSignal,
 ): Promise<BodyResult> {

@@ -18,6 +18,7 @@ export function jsonReply(value: unknown, status = 200): Response {
   return new Response(JSON.stringify(value), { status, headers: JSON_HEADERS });
 }
 
+/** A plain text reply. */
 export function textReply(text: string, status = 200): Response {
   return new Response(text, { status, headers: TEXT_HEADERS });
 }
@@ -44,6 +45,7 @@ export function pingReply(text: string, status = 200): Response {
   return new Response(text, { status, headers: [TEXT_HEADER] });
 }
 
+/** The reply to a path that does not exist. */
 export function notFoundReply(): Response {
   return errorReply(404, "NOT_FOUND");
 }
@@ -53,6 +55,7 @@ export function methodNotAllowedReply(allow: string): Response {
   return errorReply(405, "METHOD_NOT_ALLOWED", [["Allow", allow]]);
 }
 
+/** The reply to OPTIONS. */
 export function optionsReply(allow: string): Response {
   return new Response(null, { status: 200, headers: [["Allow", allow]] });
 }

@@ -61,10 +61,12 @@ export function recordWord(kind: number, payloadBytes: number): number {
   return ((kind << 28) | payloadBytes) >>> 0;
 }
 
+/** The kind in a record's first word. */
 export function recordWordKind(word: number): number {
   return word >>> 28;
 }
 
+/** The payload bytes in a record's first word. */
 export function recordWordBytes(word: number): number {
   return word & RECORD_PAYLOAD_BYTES_MAX;
 }

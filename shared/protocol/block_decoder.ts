@@ -22,6 +22,7 @@ export const BlockEvent = {
 } as const;
 export type BlockEvent = typeof BlockEvent[keyof typeof BlockEvent];
 
+/** Which block sizes are accepted, and how much memory is kept. */
 export interface BlockBounds {
   readonly sizeMin: number;
   readonly sizeMax: number;

@@ -3,7 +3,7 @@ import fc from "fast-check";
 import { InvariantError } from "../runtime/invariant.ts";
 import { concatBytes, utf8Bytes, utf8Text } from "./bytes.ts";
 import { CommandDecoder, CommandEvent } from "./command_decoder.ts";
-import { hexBytes, lineOf, traceOf } from "./decode_trace.ts";
+import { hexBytes, lineOf, traceOf } from "./decode_test_trace.ts";
 import { LINE_BYTES_MAX } from "./limits.ts";
 import { encodeDpub, encodeMpub, encodePub } from "./publish_commands.ts";
 import { encodeIdentify, MAGIC_V2 } from "./session_commands.ts";

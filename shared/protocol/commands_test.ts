@@ -21,7 +21,7 @@ import {
   subToDeleted,
   writeFin,
 } from "./consume_commands.ts";
-import { hexBytes, lineOf, refusalOf } from "./decode_trace.ts";
+import { hexBytes, lineOf, refusalOf } from "./decode_test_trace.ts";
 import type { CommandLine } from "./command_line.ts";
 import { endOfStreamError } from "./end_of_stream.ts";
 import { MpubScanner } from "./mpub.ts";

@@ -20,6 +20,7 @@ import { MESSAGE_ID_BYTES } from "./message_id.ts";
 import { goQuoteBytes, isValidName, isValidNameBytes } from "./names.ts";
 import { type MessageVerb, Verb, verbName } from "./verb.ts";
 
+/** A SUB command; throws `TypeError` for a name that is not valid. */
 export function encodeSub(topic: string, channel: string): Uint8Array {
   if (!isValidName(topic)) throw new TypeError(`Cannot encode SUB: topic "${topic}" is not valid`);
   if (!isValidName(channel)) {
@@ -28,22 +29,26 @@ export function encodeSub(topic: string, channel: string): Uint8Array {
   return utf8Bytes(`SUB ${topic} ${channel}\n`);
 }
 
+/** An RDY command. */
 export function encodeRdy(count: number): Uint8Array {
   return utf8Bytes(`RDY ${wholeNumber("RDY", count)}\n`);
 }
 
+/** A FIN command for the 16 bytes of an id. */
 export function encodeFin(id: Uint8Array): Uint8Array {
   const command = new Uint8Array(FIN_BYTES);
   writeFin(command, 0, id);
   return command;
 }
 
+/** A REQ command. */
 export function encodeReq(id: Uint8Array, timeoutMs: number): Uint8Array {
   invariant(id.length === MESSAGE_ID_BYTES, "an id has 16 bytes");
   const timeout = wholeNumber("REQ", timeoutMs);
   return concatBytes(utf8Bytes("REQ "), id, utf8Bytes(` ${timeout}\n`));
 }
 
+/** A TOUCH command. */
 export function encodeTouch(id: Uint8Array): Uint8Array {
   invariant(id.length === MESSAGE_ID_BYTES, "an id has 16 bytes");
   return concatBytes(utf8Bytes("TOUCH "), id, utf8Bytes("\n"));
@@ -92,6 +97,7 @@ export function subFailed(reason: string): ProtocolError {
   return new ProtocolError("E_SUB_FAILED", `SUB failed ${reason}`);
 }
 
+/** SUB to a channel that has all the consumers it may have. */
 export function consumersExceedLimit(topic: string, channel: string, limit: number): ProtocolError {
   return subFailed(`consumers for ${topic}:${channel} exceeds limit of ${limit}`);
 }

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import fc from "fast-check";
 import { InvariantError } from "../runtime/invariant.ts";
 import { concatBytes, utf8Bytes } from "./bytes.ts";
-import { hexBytes } from "./decode_trace.ts";
+import { hexBytes } from "./decode_test_trace.ts";
 import { ProtocolError } from "./error_code.ts";
 import {
   encodeErrorFrame,

@@ -16,7 +16,7 @@ import {
   parseRdy,
   parseReq,
 } from "./consume_commands.ts";
-import { lineOf, traceOf } from "./decode_trace.ts";
+import { lineOf, traceOf } from "./decode_test_trace.ts";
 import { ProtocolError } from "./error_code.ts";
 import { FrameDecoder, FrameEvent } from "./frame.ts";
 import { decodeIdentify, IDENTIFY_OPTIONS_DEFAULT, negotiateIdentify } from "./identify.ts";

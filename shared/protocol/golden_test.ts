@@ -11,7 +11,7 @@ import {
   messageFailed,
   MessageFailure,
 } from "./consume_commands.ts";
-import { hexBytes, lineOf, traceOf } from "./decode_trace.ts";
+import { hexBytes, lineOf, traceOf } from "./decode_test_trace.ts";
 import type { ProtocolError } from "./error_code.ts";
 import {
   CLOSE_WAIT_FRAME,

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { concatBytes, utf8Bytes } from "./bytes.ts";
-import { refusalOf } from "./decode_trace.ts";
+import { refusalOf } from "./decode_test_trace.ts";
 import { ProtocolError } from "./error_code.ts";
 import {
   CLIENT_TEXT_CHARACTERS_MAX,

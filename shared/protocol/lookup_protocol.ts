@@ -46,6 +46,7 @@ export type LookupServer = Omit<LookupPeer, "topologyZone" | "topologyRegion">;
 
 // The broker's side ------------------------------------------------------------------------------
 
+/** An IDENTIFY command with the broker's identity. */
 export function encodeLookupIdentify(peer: LookupPeer): Uint8Array {
   const json = JSON.stringify({
     ...lookupServerFields(peer),
@@ -55,10 +56,12 @@ export function encodeLookupIdentify(peer: LookupPeer): Uint8Array {
   return concatBytes(utf8Bytes("IDENTIFY\n"), sizedBytes(utf8Bytes(json)));
 }
 
+/** A REGISTER command; without a channel it registers the topic. */
 export function encodeRegister(topic: string, channel = ""): Uint8Array {
   return encodeRegistration("REGISTER", topic, channel);
 }
 
+/** An UNREGISTER command. */
 export function encodeUnregister(topic: string, channel = ""): Uint8Array {
   return encodeRegistration("UNREGISTER", topic, channel);
 }
@@ -90,14 +93,17 @@ export function decodeLookupReply(
 
 export const LOOKUP_OK_REPLY: Uint8Array = encodeLookupReply("OK");
 
+/** A reply whose data is text. */
 export function encodeLookupReply(text: string): Uint8Array {
   return sizedBytes(utf8Bytes(text));
 }
 
+/** A reply that is an error; the connection closes after it. */
 export function encodeLookupError(error: ProtocolError): Uint8Array {
   return encodeLookupReply(error.text);
 }
 
+/** The reply to IDENTIFY. */
 export function encodeLookupIdentifyReply(server: LookupServer): Uint8Array {
   return encodeLookupReply(JSON.stringify(lookupServerFields(server)));
 }

@@ -3,7 +3,7 @@ import fc from "fast-check";
 import { type BlockDecoder, BlockEvent } from "./block_decoder.ts";
 import { concatBytes, utf8Bytes, utf8Text } from "./bytes.ts";
 import { CommandDecoder, CommandEvent } from "./command_decoder.ts";
-import { hexBytes, lineOf, refusalOf } from "./decode_trace.ts";
+import { hexBytes, lineOf, refusalOf } from "./decode_test_trace.ts";
 import { ProtocolError } from "./error_code.ts";
 import {
   checkLookupBodySize,

@@ -32,6 +32,7 @@ export function encodeMpubBody(bodies: readonly Uint8Array[]): Uint8Array {
   return encoded;
 }
 
+/** Bounds of a body and of the messages in it, in bytes. */
 export interface MpubLimits {
   readonly messageBytesMax: number;
   /** Bounds the count too: no more messages than one-byte ones would fit. */

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import fc from "fast-check";
 import { InvariantError } from "../runtime/invariant.ts";
 import { utf8Bytes, writeInt32 } from "./bytes.ts";
-import { hexBytes } from "./decode_trace.ts";
+import { hexBytes } from "./decode_test_trace.ts";
 import { encodeMpubBody, MpubScanner } from "./mpub.ts";
 
 const LIMITS = { messageBytesMax: 100, bodyBytesMax: 1000 };

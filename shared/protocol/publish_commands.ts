@@ -25,17 +25,20 @@ import { encodeMpubBody } from "./mpub.ts";
 import { goQuoteBytes, isValidName, isValidNameBytes } from "./names.ts";
 import { type PublishVerb, Verb, verbName } from "./verb.ts";
 
+/** A PUB command; throws `TypeError` for a topic that is not valid. */
 export function encodePub(topic: string, body: Uint8Array): Uint8Array {
   checkTopic("PUB", topic);
   return concatBytes(utf8Bytes(`PUB ${topic}\n`), sizedBytes(body));
 }
 
+/** A DPUB command. */
 export function encodeDpub(topic: string, deferMs: number, body: Uint8Array): Uint8Array {
   checkTopic("DPUB", topic);
   const defer = wholeNumber("DPUB", deferMs);
   return concatBytes(utf8Bytes(`DPUB ${topic} ${defer}\n`), sizedBytes(body));
 }
 
+/** An MPUB command. */
 export function encodeMpub(topic: string, bodies: readonly Uint8Array[]): Uint8Array {
   checkTopic("MPUB", topic);
   return concatBytes(utf8Bytes(`MPUB ${topic}\n`), sizedBytes(encodeMpubBody(bodies)));

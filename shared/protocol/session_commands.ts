@@ -24,6 +24,7 @@ export function encodeIdentify(fields: Readonly<Record<string, unknown>>): Uint8
   return concatBytes(utf8Bytes("IDENTIFY\n"), sizedBytes(utf8Bytes(JSON.stringify(fields))));
 }
 
+/** An AUTH command. */
 export function encodeAuth(secret: Uint8Array): Uint8Array {
   return concatBytes(utf8Bytes("AUTH\n"), sizedBytes(secret));
 }
@@ -38,6 +39,7 @@ export function unknownCommand(line: CommandLine): ProtocolError {
   return new ProtocolError("E_INVALID", `invalid command ${line.verbText()}`);
 }
 
+/** The refusal of a command that the connection's state does not allow. */
 export function wrongState(verb: Verb): ProtocolError {
   return new ProtocolError("E_INVALID", `cannot ${verbName(verb)} in current state`);
 }
@@ -80,10 +82,12 @@ export function checkAuth(line: CommandLine): ProtocolError | undefined {
   return new ProtocolError("E_INVALID", "AUTH invalid number of parameters");
 }
 
+/** A second AUTH. */
 export function authAlreadySet(): ProtocolError {
   return new ProtocolError("E_INVALID", "AUTH already set");
 }
 
+/** AUTH to a server that has no authorization. */
 export function authDisabled(): ProtocolError {
   return new ProtocolError("E_AUTH_DISABLED", "AUTH disabled");
 }
@@ -93,14 +97,17 @@ export function authFailed(): ProtocolError {
   return new ProtocolError("E_AUTH_FAILED", "AUTH failed");
 }
 
+/** AUTH with a secret that allows nothing. */
 export function noAuthorizations(): ProtocolError {
   return new ProtocolError("E_UNAUTHORIZED", "AUTH no authorizations found");
 }
 
+/** AUTH succeeded but its reply could not be made. */
 export function authReplyFailed(reason: string): ProtocolError {
   return new ProtocolError("E_AUTH_ERROR", `AUTH error ${reason}`);
 }
 
+/** A command that needs AUTH first. */
 export function authRequired(verb: PublishVerb | typeof Verb.SUB): ProtocolError {
   return new ProtocolError("E_AUTH_FIRST", `AUTH required before ${verbName(verb)}`);
 }
