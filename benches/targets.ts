@@ -1,0 +1,81 @@
+/** The brokers a benchmark measures, each started as a process with an empty folder. */
+
+/** How a broker is started. Its addresses and data path are added in nsqd's spelling. */
+export interface Target {
+  readonly name: string;
+  readonly command: readonly string[];
+}
+
+/** A broker that runs. */
+export interface RunningTarget {
+  readonly tcpAddress: string;
+  readonly httpAddress: string;
+  stop(): Promise<void>;
+}
+
+const START_MS_MAX = 15_000;
+const POLL_MS = 25;
+
+/** Ours, with its defaults: every OK is on disk. */
+export function sluiceTarget(root: string): Target {
+  return {
+    name: "sluice",
+    command: [Deno.execPath(), "run", "-P=broker", `${root}/broker/main.ts`],
+  };
+}
+
+/** nsqd without a disk, and nsqd with a sync before the next message. */
+export function nsqdTargets(nsqd: string): Target[] {
+  return [
+    { name: "nsqd memory", command: [nsqd, "--mem-queue-size=4000000"] },
+    { name: "nsqd durable", command: [nsqd, "--mem-queue-size=0", "--sync-every=1"] },
+  ];
+}
+
+/** Starts a target and waits until it answers. */
+export async function startTarget(target: Target): Promise<RunningTarget> {
+  const folder = await Deno.makeTempDir({ prefix: "sluice-bench-" });
+  const [tcpAddress, httpAddress] = [freeAddress(), freeAddress()];
+  const [program, ...args] = target.command;
+  if (program === undefined) throw new TypeError(`Cannot start "${target.name}": no command`);
+  const child = new Deno.Command(program, {
+    args: [
+      ...args,
+      `--tcp-address=${tcpAddress}`,
+      `--http-address=${httpAddress}`,
+      `--data-path=${folder}`,
+    ],
+    stdin: "null",
+    stdout: "null",
+    stderr: "null",
+  }).spawn();
+  const stop = async () => {
+    try {
+      child.kill("SIGTERM");
+    } catch {
+      // It has ended by itself.
+    }
+    await child.status;
+    await Deno.remove(folder, { recursive: true });
+  };
+  const deadlineMs = performance.now() + START_MS_MAX;
+  while (performance.now() < deadlineMs) {
+    try {
+      const response = await fetch(`http://${httpAddress}/ping`);
+      await response.body?.cancel();
+      if (response.ok) return { tcpAddress, httpAddress, stop };
+    } catch {
+      // Not up yet.
+    }
+    await new Promise((resolve) => setTimeout(resolve, POLL_MS));
+  }
+  await stop();
+  throw new Error(`Cannot start "${target.name}": no answer within ${START_MS_MAX} ms`);
+}
+
+function freeAddress(): string {
+  const listener = Deno.listen({ hostname: "127.0.0.1", port: 0 });
+  const { port } = listener.addr;
+  listener.close();
+  return `127.0.0.1:${port}`;
+}
