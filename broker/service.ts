@@ -104,7 +104,7 @@ export class Service {
       this.tcp.stopAccepting();
       throw error;
     }
-    registerMetrics(this.metrics, broker, this.tcp);
+    registerMetrics(this.metrics, () => ({ broker, tcp: this.tcp }));
     logger.info(`TCP: listening on ${this.tcp.hostname}:${this.tcp.port}`);
     logger.info(`HTTP: listening on ${this.#http.hostname}:${this.#http.port}`);
     this.#peers = this.#lookupPeers();
@@ -206,8 +206,11 @@ export class Service {
   #lookupPeers(): LookupPeers {
     const { values, hostname } = this.#settings;
     const { broker } = this;
+    const { httpGet } = this.#seams;
+    const timeoutMs = values.httpClientRequestTimeoutMs;
     return new LookupPeers({
       ...this.#seams,
+      httpGet: (url, bounds) => httpGet(url, { ...bounds, timeoutMs }),
       addresses: values.lookupdTcpAddresses.map((address) =>
         tcpAddress("--lookupd-tcp-address", address)
       ),

@@ -17,6 +17,7 @@ import {
 } from "@sluice/shared/runtime";
 import { type Logger, MetricsRegistry } from "@sluice/shared/telemetry";
 import { discoveryHttp } from "./http.ts";
+import { registerMetrics } from "./metrics.ts";
 import { Registry, type RegistryLimits } from "./registry.ts";
 import { SessionCounters } from "./session.ts";
 import { SessionServer } from "./session_server.ts";
@@ -105,7 +106,7 @@ export class Discovery {
       connectionsMax,
       onBroken,
     });
-    addMetrics(metrics, registry, this.#sessions, counters);
+    registerMetrics(metrics, () => ({ registry, sessions: this.#sessions, counters }));
     logger.info(`TCP: listening on ${addressText(this.tcpAddress)}`);
     logger.info(`HTTP: listening on ${addressText(this.httpAddress)}`);
   }
@@ -167,46 +168,4 @@ function listening<T>(flag: string, address: ListenAddress, listen: () => T): T 
 
 function addressText({ host, port }: ListenAddress): string {
   return host.includes(":") ? `[${host}]:${port}` : `${host}:${port}`;
-}
-
-function addMetrics(
-  metrics: MetricsRegistry,
-  registry: Registry,
-  sessions: SessionServer,
-  counters: SessionCounters,
-): void {
-  const gauge = (name: string, help: string, read: () => number) => {
-    metrics.gauge({ name: `sluice_discovery_${name}`, help }, (report) => report({}, read()));
-  };
-  gauge("producers", "Brokers that are registered.", () => registry.producerCount);
-  gauge("topics", "Topics in the registry.", () => registry.topicCount);
-  gauge("channels", "Channels in the registry.", () => registry.channelCount);
-  gauge(
-    "registrations",
-    "Topics and channels that brokers hold, each broker counted.",
-    () => registry.registrationCount,
-  );
-  gauge("connections", "Open connections of brokers.", () => sessions.connectionCount);
-  metrics.counter({
-    name: "sluice_discovery_connections_total",
-    help: "Connections of brokers, by what became of them.",
-    labels: ["outcome"],
-  }, (report) => {
-    report({ outcome: "accepted" }, sessions.acceptedCount);
-    report({ outcome: "refused" }, sessions.refusedCount);
-  });
-  metrics.counter({
-    name: "sluice_discovery_commands_total",
-    help: "Commands of brokers.",
-    labels: ["command"],
-  }, (report) => {
-    for (const [command, count] of counters.commands) report({ command }, count);
-  });
-  metrics.counter({
-    name: "sluice_discovery_errors_total",
-    help: "Connections of brokers that were ended with an error.",
-    labels: ["code"],
-  }, (report) => {
-    for (const [code, count] of counters.errors) report({ code }, count);
-  });
 }

@@ -11,10 +11,12 @@
  * a page is stale, naming it.
  */
 import { brokerSettings } from "@sluice/broker/config";
+import { registerMetrics as registerBrokerMetrics } from "@sluice/broker/metrics";
 import { discoverySettings } from "@sluice/discovery/config";
+import { registerMetrics as registerDiscoveryMetrics } from "@sluice/discovery/metrics";
 import { settingsMarkdown } from "@sluice/shared/config";
 import { ERROR_CODES, type ErrorFacts } from "@sluice/shared/protocol";
-import type { MetricDescription } from "@sluice/shared/telemetry";
+import { type MetricDescription, MetricsRegistry } from "@sluice/shared/telemetry";
 import { ROOT_PATH } from "./workspace.ts";
 
 /** A generated part of a page. */
@@ -38,6 +40,16 @@ export const SECTIONS: readonly Section[] = [
     page: "docs/CONFIG.md",
     name: "discovery-settings",
     render: () => settingsMarkdown(discoverySettings(ANY_HOST)),
+  },
+  {
+    page: "docs/METRICS.md",
+    name: "broker-metrics",
+    render: () => metricsTable(described(registerBrokerMetrics)),
+  },
+  {
+    page: "docs/METRICS.md",
+    name: "discovery-metrics",
+    render: () => metricsTable(described(registerDiscoveryMetrics)),
   },
   { page: "docs/ERRORS.md", name: "error-codes", render: () => errorTable(ERROR_CODES) },
 ];
@@ -106,6 +118,15 @@ export function metricsTable(metrics: readonly MetricDescription[]): string {
     help,
   ]);
   return markdownTable(["Metric", "Kind", "Labels", "Meaning"], rows);
+}
+
+/** What a service registers; describing it reads no figure. */
+function described(register: (registry: MetricsRegistry, source: () => never) => void) {
+  const registry = new MetricsRegistry();
+  register(registry, () => {
+    throw new Error("Cannot read a metric without a service");
+  });
+  return registry.describe();
 }
 
 function markdownTable(head: readonly string[], rows: readonly (readonly string[])[]): string {

@@ -4,14 +4,14 @@ import type { Broker } from "../broker.ts";
 import type { Channel } from "../queue/mod.ts";
 import type { TcpServer } from "./tcp_server.ts";
 
-/** Registers everything there is to say about a broker. */
-export function registerMetrics(
-  registry: MetricsRegistry,
-  broker: Broker,
-  tcp: Pick<TcpServer, "sessions" | "refusedCount">,
-): void {
-  const { storage } = broker;
-  const { counters, log } = storage;
+/** Where the figures are. */
+export interface MetricsSource {
+  readonly broker: Broker;
+  readonly tcp: Pick<TcpServer, "sessions" | "refusedCount">;
+}
+
+/** Registers everything there is to say. `source` is asked at each scrape, not before. */
+export function registerMetrics(registry: MetricsRegistry, source: () => MetricsSource): void {
   const counter = (name: string, help: string, value: () => number) =>
     registry.counter({ name, help }, (set) => set({}, value()));
   const gauge = (name: string, help: string, value: () => number) =>
@@ -20,67 +20,81 @@ export function registerMetrics(
   counter(
     "sluice_messages_published_total",
     "Messages written to the log.",
-    () => counters.messages,
+    () => source().broker.storage.counters.messages,
   );
   counter(
     "sluice_messages_finished_total",
     "Messages finished, over all channels.",
-    () => counters.finishes,
+    () => source().broker.storage.counters.finishes,
   );
-  counter("sluice_log_groups_total", "Groups made durable, one sync each.", () => counters.groups);
-  counter("sluice_log_checkpoints_total", "Checkpoints written.", () => counters.checkpoints);
+  counter(
+    "sluice_log_groups_total",
+    "Groups made durable, one sync each.",
+    () => source().broker.storage.counters.groups,
+  );
+  counter(
+    "sluice_log_checkpoints_total",
+    "Checkpoints written.",
+    () => source().broker.storage.counters.checkpoints,
+  );
   counter(
     "sluice_messages_damaged_total",
     "Messages passed over because their record is damaged.",
-    () => broker.source.damagedCount,
+    () => source().broker.source.damagedCount,
   );
   counter(
     "sluice_connections_refused_total",
     "Connections closed because there were too many.",
-    () => tcp.refusedCount,
+    () => source().tcp.refusedCount,
   );
-  gauge("sluice_connections", "Open NSQ connections.", () => tcp.sessions.size);
-  gauge("sluice_topics", "Topics.", () => broker.topics.size);
+  gauge("sluice_connections", "Open NSQ connections.", () => source().tcp.sessions.size);
+  gauge("sluice_topics", "Topics.", () => source().broker.topics.size);
   gauge("sluice_log_bytes", "Bytes of the log on disk.", () => {
-    return storage.logFiles.reduce((sum, file) => sum + file.end - file.start, 0);
+    return source().broker.storage.logFiles.reduce((sum, file) => sum + file.end - file.start, 0);
   });
-  gauge("sluice_log_files", "Files of the log.", () => storage.logFiles.length);
+  gauge(
+    "sluice_log_files",
+    "Files of the log.",
+    () => source().broker.storage.logFiles.length,
+  );
   gauge(
     "sluice_log_undurable_bytes",
     "Bytes written to the log and not on disk yet.",
-    () => log.end - log.durableEnd,
+    () => source().broker.storage.log.end - source().broker.storage.log.durableEnd,
   );
   gauge(
     "sluice_log_failed",
     "1 once a write to the log has failed.",
-    () => log.error === null ? 0 : 1,
+    () => source().broker.storage.log.error === null ? 0 : 1,
   );
   gauge(
     "sluice_log_damage",
     "Damaged places found when the log was opened.",
-    () => storage.opening.damage.length,
+    () => source().broker.storage.opening.damage.length,
   );
   gauge(
     "sluice_page_cache_bytes",
     "Memory that holds log pages read back.",
-    () => storage.reader.cachedBytes,
+    () => source().broker.storage.reader.cachedBytes,
   );
   gauge(
     "sluice_publish_staged_bytes",
     "Memory that holds publishes not received whole.",
-    () => broker.stagedBytes,
+    () => source().broker.stagedBytes,
   );
 
   registry.gauge(
     { name: "sluice_topic_depth", help: "Messages no channel was given.", labels: ["topic"] },
     (set) => {
-      for (const topic of broker.topics.values()) set({ topic: topic.state.name }, topic.depth);
+      for (const topic of source().broker.topics.values()) {
+        set({ topic: topic.state.name }, topic.depth);
+      }
     },
   );
   registry.counter(
     { name: "sluice_topic_messages_total", help: "Messages published.", labels: ["topic"] },
     (set) => {
-      for (const topic of broker.topics.values()) {
+      for (const topic of source().broker.topics.values()) {
         set({ topic: topic.state.name }, topic.messageCount);
       }
     },
@@ -92,7 +106,7 @@ export function registerMetrics(
     value: (channel: Channel) => number,
   ) =>
     registry[kind]({ name, help, labels: ["topic", "channel"] }, (set) => {
-      for (const topic of broker.topics.values()) {
+      for (const topic of source().broker.topics.values()) {
         for (const channel of topic.channels.values()) {
           set({ topic: topic.state.name, channel: channel.state.name }, value(channel));
         }
