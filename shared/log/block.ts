@@ -6,14 +6,15 @@
  * block   = header records                                          ; starts and ends at multiples of 8
  * header  = magic:u32 header_crc:u32 format:u16 flags:u16 epoch:u32
  *           position:u64 synced:u64 first_sequence:u64
- *           records_bytes:u32 record_count:u32 records_crc:u32 0:u32  ; 64 bytes, little endian
+ *           records_bytes:u32 record_count:u32 records_crc:u32 3*0:u32 ; 64 bytes, little endian
  * records = *record
  * record  = kind_and_length:u32 payload_crc:u32 payload 0*7(0)        ; kind in the 4 high bits
  * ```
  *
  * `header_crc` covers the header behind it, `records_crc` all of `records`, and `payload_crc` one
  * payload, started from `kind_and_length`: so a header is never trusted alone, a whole group is
- * checked in one pass, and one record can be read and checked by itself. `position` and `epoch` are
+ * checked in one pass, and one record can be read and checked by itself. A record of kind 0 is a skip:
+ * it counts as a record, its payload is zeros and its `payload_crc` is 0. `position` and `epoch` are
  * under the checksum, so a block left over from an earlier use of the same file bytes is not taken
  * for a new one. `synced` is the position up to which the log was durable when the block was
  * written: anything bad below it is damage, above it a write that a crash cut short.
@@ -143,7 +144,8 @@ export interface RecordVisit {
 
 /**
  * Calls `visit` for each record of a block's records, skips left out. Returns what is wrong with the
- * framing, or null. With `verify`, records whose checksum is bad are not visited but handed to `onBad`.
+ * framing, or null. With `verify`, records whose checksum is bad are not visited but handed to `onBad`,
+ * and so is what has become a skip by a flipped bit.
  */
 export function walkRecords(
   bytes: Uint8Array,
@@ -162,14 +164,13 @@ export function walkRecords(
     const next = at + recordBytes(length);
     if (next > end) return "a record is longer than its block";
     const kind = recordWordKind(word);
-    if (kind !== SKIP_KIND) {
-      const payloadStart = at + RECORD_HEADER_BYTES;
-      const good = !verify ||
-        view.getUint32(at + 4, true) ===
-          recordCrc(word, bytes.subarray(payloadStart, payloadStart + length));
-      if (good) visit(kind, payloadStart, payloadStart + length);
-      else onBad?.(at, next);
-    }
+    const isSkip = kind === SKIP_KIND;
+    const payloadStart = at + RECORD_HEADER_BYTES;
+    const good = !verify ||
+      view.getUint32(at + 4, true) ===
+        (isSkip ? 0 : recordCrc(word, bytes.subarray(payloadStart, payloadStart + length)));
+    if (!good) onBad?.(at, next);
+    else if (!isSkip) visit(kind, payloadStart, payloadStart + length);
     at = next;
   }
   return null;

@@ -67,6 +67,7 @@ export class CommitLog {
   readonly #options: CommitLogOptions;
   readonly #epoch: number;
   readonly #words: Uint32Array;
+  readonly #header = new Uint8Array(BLOCK_HEADER_BYTES);
   readonly #firstPosition: number;
   #end: number;
   #durableEnd: number;
@@ -158,11 +159,13 @@ export class CommitLog {
     const bytes = recordBytes(payloadBytes);
     if (this.#groupRecords === 0) this.#openGroup();
     const toWrap = this.ring.length - (this.#end & this.mask);
-    if (bytes > toWrap) this.#skip(toWrap);
+    const skipBytes = bytes > toWrap ? toWrap : 0;
+    // Checked before anything is overwritten that is still on its way to the disk.
     invariant(
-      this.#end + bytes + BLOCK_HEADER_BYTES - this.#durableEnd <= this.ring.length,
+      this.#end + skipBytes + bytes + BLOCK_HEADER_BYTES - this.#durableEnd <= this.ring.length,
       "bytes that are not durable fit the ring",
     );
+    if (skipBytes > 0) this.#skip(skipBytes);
     const index = this.#end & this.mask;
     this.#word = recordWord(kind, payloadBytes);
     this.#words[index >>> 2] = this.#word;
@@ -222,7 +225,7 @@ export class CommitLog {
   async #commitGroup(): Promise<void> {
     const start = this.#groupStart;
     const rolls = this.#groupRolls;
-    // The next group's header must not be split by the end of the ring.
+    // So that the next group's header is not split by the end of the ring.
     const toWrap = this.ring.length - (this.#end & this.mask);
     if (toWrap < BLOCK_HEADER_BYTES) this.#skip(toWrap);
     const end = this.#end;
@@ -268,10 +271,12 @@ export class CommitLog {
 
   #writeHeader(start: number, end: number, parts: readonly Uint8Array[]): void {
     let recordsCrc = 0;
-    parts.forEach((part, index) => {
-      recordsCrc = crc32(index === 0 ? part.subarray(BLOCK_HEADER_BYTES) : part, recordsCrc);
-    });
-    writeBlockHeader(this.ringView, start & this.mask, {
+    let headerBytes = BLOCK_HEADER_BYTES;
+    for (const part of parts) {
+      recordsCrc = crc32(part.subarray(headerBytes), recordsCrc);
+      headerBytes = Math.max(0, headerBytes - part.length);
+    }
+    writeBlockHeader(new DataView(this.#header.buffer), 0, {
       epoch: this.#epoch,
       position: start,
       synced: this.#durableEnd,
@@ -280,6 +285,11 @@ export class CommitLog {
       recordCount: this.#groupRecords,
       recordsCrc,
     });
+    // Only the first header after an opening can be split: recovery ends where it ends.
+    const index = start & this.mask;
+    const first = Math.min(BLOCK_HEADER_BYTES, this.ring.length - index);
+    this.ring.set(this.#header.subarray(0, first), index);
+    this.ring.set(this.#header.subarray(first), 0);
   }
 
   #sealedError(): LogError {

@@ -2,13 +2,17 @@
  * A {@linkcode LogStore} in a folder of files, the embedded default.
  *
  * ```
- * log/<start, 16 digits>.log      blocks; the name is the position of the first byte
- * log/<start, 16 digits>.idx      the owner's sidecar of a sealed file: "SLX1" crc:u32 bytes
- * log/<position, 16 digits>.ckp   a checkpoint: "SLC1" crc:u32 bytes
+ * <start, 16 digits>.log      blocks; the name is the position of the first byte
+ * <start, 16 digits>.idx      the owner's sidecar of a sealed file: "SLX1" crc:u32 bytes
+ * <position, 16 digits>.ckp   a checkpoint: "SLC1" crc:u32 bytes
  * ```
  *
  * A file's end is its successor's start, so a gap between files is seen at once. Small files are
  * replaced whole: write, sync, rename, sync the folder.
+ *
+ * While groups are small, zeros are written some way ahead of the log in the last file: a sync that
+ * need not make the file longer takes half the time. Large groups gain nothing from it, and zeros
+ * would only compete with them. Zeros behind the last block are the end of the log like any other.
  */
 import { crc32 } from "node:zlib";
 import {
@@ -35,6 +39,11 @@ const SMALL_FILE_BYTES_MAX = 2 ** 31 - 1;
 const CHECKPOINTS_KEPT = 2;
 /** Read handles kept open; more files than this are opened again as needed. */
 const READERS_MAX = 128;
+/** Zeros are kept at least half this far ahead, and written in slices of a quarter. */
+const ZERO_AHEAD_BYTES = 4 * 1024 * 1024;
+const ZEROS = new Uint8Array(ZERO_AHEAD_BYTES / 4);
+/** Larger groups are not helped by zeros. */
+const ZERO_GROUP_BYTES_MAX = 64 * 1024;
 const NAME_REGEXP = /^(\d{16})\.(log|idx|ckp)$/;
 
 interface Reader {
@@ -49,23 +58,48 @@ export class FileLogStore implements LogStore {
   readonly #epoch: number;
   #files: LogFileInfo[];
   #writer: DiskFile | null = null;
+  readonly #zeroFileBytes: number;
+  /** The last file holds zeros from the log's end up to this position. */
+  #zeroedEnd = 0;
+  /** Zeros on their way to the last file. */
+  #zeroing: Promise<void> | null = null;
   #readers = new Map<number, Reader>();
 
-  private constructor(disk: Disk, directory: string, epoch: number, files: LogFileInfo[]) {
+  private constructor(
+    disk: Disk,
+    directory: string,
+    epoch: number,
+    files: LogFileInfo[],
+    zeroFileBytes: number,
+  ) {
+    this.#zeroFileBytes = zeroFileBytes;
     this.#disk = disk;
     this.#directory = directory;
     this.#epoch = epoch;
     this.#files = files;
   }
 
-  /** Opens a folder, made when missing. `epoch` is above every epoch used on it before. */
-  static async open(disk: Disk, directory: string, epoch: number): Promise<FileLogStore> {
+  /**
+   * Opens a folder, made when missing. `epoch` is above every epoch used on it before. The last file
+   * is filled with zeros ahead of the log up to a size of `zeroFileBytes`; 0 for not at all.
+   */
+  static async open(
+    disk: Disk,
+    directory: string,
+    epoch: number,
+    zeroFileBytes = 0,
+  ): Promise<FileLogStore> {
     await disk.makeDirectory(directory);
+    // A process that died may have left names in memory only; all that follows relies on them.
+    await disk.syncDirectory(directory);
     const starts: number[] = [];
-    for (const name of await disk.list(directory)) {
-      if (name.endsWith(".tmp")) await disk.remove(`${directory}/${name}`);
+    const names = await disk.list(directory);
+    for (const name of names) {
       const match = NAME_REGEXP.exec(name);
       if (match !== null && match[2] === "log") starts.push(Number(match[1]));
+      // Left behind by a crash: half a replacement, or the sidecar of a file that is gone.
+      const isOrphan = match !== null && match[2] === "idx" && !names.includes(`${match[1]}.log`);
+      if (isOrphan || name.endsWith(".tmp")) await disk.remove(`${directory}/${name}`);
     }
     starts.sort((a, b) => a - b);
     const files: LogFileInfo[] = [];
@@ -83,14 +117,14 @@ export class FileLogStore implements LogStore {
       }
       files.push({ start, end: next ?? start + size });
     }
-    return new FileLogStore(disk, directory, epoch, files);
+    return new FileLogStore(disk, directory, epoch, files, zeroFileBytes);
   }
 
   get files(): readonly LogFileInfo[] {
     return this.#files;
   }
 
-  async recover(from: number, visitor: RecoveryVisitor): Promise<Recovery> {
+  async recover(from: number, visitor: RecoveryVisitor, syncedTo = from): Promise<Recovery> {
     const first = this.#files[0];
     if (first !== undefined ? from < first.start : from > 0) {
       throw new LogError(
@@ -99,16 +133,16 @@ export class FileLogStore implements LogStore {
       );
     }
     const newest = this.#files.at(-1);
-    if (newest !== undefined && newest.end < from) {
+    if (newest !== undefined && newest.end < syncedTo) {
       throw new LogError(
         "damaged",
         `Cannot open the log in "${this.#directory}": it ends at position ${newest.end}, but was on ` +
-          `disk up to ${from}`,
+          `disk up to ${syncedTo}`,
       );
     }
+    let tornBytes = await this.#rewriteLastBlock(syncedTo);
     const damage: Damage[] = [];
     let end = from;
-    let tornBytes = 0;
     for (const [index, info] of this.#files.entries()) {
       const last = index === this.#files.length - 1;
       if (info.end <= from && !last) continue;
@@ -118,15 +152,17 @@ export class FileLogStore implements LogStore {
         const start = Math.max(from, info.start);
         const found = await recoverFile(
           file,
-          { info, last, epochMax: this.#epoch - 1, from: start },
+          { info, last, epochMax: this.#epoch - 1, from: start, syncedTo },
           visitor,
         );
         damage.push(...found.damage);
         end = last ? found.end : info.end;
         if (!last) continue;
-        if (found.end < info.end) {
-          tornBytes = info.end - found.end;
+        this.#zeroedEnd = info.end;
+        if (found.end < info.end && !found.isTailZero) {
+          tornBytes += info.end - found.end;
           await file.truncate(found.end - info.start);
+          this.#zeroedEnd = found.end;
         }
         // What was read may still be in memory only, if the process died and the machine did not.
         await file.syncData();
@@ -143,7 +179,13 @@ export class FileLogStore implements LogStore {
   async scan(info: LogFileInfo, visitor: RecoveryVisitor): Promise<readonly Damage[]> {
     const file = await this.#disk.open(pathOf(this.#directory, info.start, "log"), "read");
     try {
-      const recover = { info, last: false, epochMax: this.#epoch - 1, from: info.start };
+      const recover = {
+        info,
+        last: false,
+        epochMax: this.#epoch,
+        from: info.start,
+        syncedTo: info.end,
+      };
       return (await recoverFile(file, recover, visitor)).damage;
     } finally {
       file.close();
@@ -156,6 +198,7 @@ export class FileLogStore implements LogStore {
       const start = last?.end ?? 0;
       const path = pathOf(this.#directory, start, "log");
       const file = await this.#disk.open(path, "create");
+      await this.#zeroing;
       this.#writer?.close();
       this.#writer = file;
       // The name must survive whatever is said to be durable in the file.
@@ -171,7 +214,9 @@ export class FileLogStore implements LogStore {
       end += part.length;
     }
     await writer.syncData();
+    const groupBytes = end - last.end;
     this.#files[this.#files.length - 1] = { start: last.start, end };
+    if (groupBytes <= ZERO_GROUP_BYTES_MAX) this.#zeroAhead(writer, last.start, end);
   }
 
   async read(position: number, into: Uint8Array): Promise<number> {
@@ -251,9 +296,25 @@ export class FileLogStore implements LogStore {
   }
 
   async close(): Promise<void> {
+    await this.#zeroing;
     this.#writer?.close();
     this.#writer = null;
     for (const start of [...this.#readers.keys()]) await this.#forgetReader(start);
+  }
+
+  /**
+   * Writes the next slice of zeros, beside the log. A group that comes meanwhile may begin in the
+   * slice: it is written after it, since operations on a file run in order.
+   */
+  #zeroAhead(writer: DiskFile, fileStart: number, end: number): void {
+    const from = Math.max(this.#zeroedEnd, end);
+    const limit = Math.min(fileStart + this.#zeroFileBytes, from + ZEROS.length);
+    if (this.#zeroing !== null || from - end > ZERO_AHEAD_BYTES / 2 || limit <= from) return;
+    this.#zeroedEnd = limit;
+    // Zeros are never missed: if the disk is in trouble, the next group meets it.
+    this.#zeroing = writer.writeAt(from - fileStart, ZEROS.subarray(0, limit - from))
+      .catch(() => {})
+      .finally(() => this.#zeroing = null);
   }
 
   #reader(start: number): Reader {
@@ -275,6 +336,37 @@ export class FileLogStore implements LogStore {
     // Whoever still reads closes it; one that could not be opened has nothing to close.
     const file = await reader.file.catch(() => null);
     if (reader.users === 0) file?.close();
+  }
+
+  /**
+   * Writes the newest block again, whole, as a file of its own; returns the torn bytes behind it. The
+   * sync of that block may have failed before the process stopped, and then the system shows bytes
+   * that no later sync puts on disk. The blocks before it were synced, or it would not be there.
+   */
+  async #rewriteLastBlock(syncedTo: number): Promise<number> {
+    const info = this.#files.at(-1);
+    if (info === undefined || info.end <= syncedTo) return 0;
+    const file = await this.#disk.open(pathOf(this.#directory, info.start, "log"), "read");
+    let start = -1;
+    let bytes: Uint8Array;
+    let found;
+    try {
+      found = await recoverFile(
+        file,
+        { info, last: true, epochMax: this.#epoch - 1, from: info.start, syncedTo },
+        { block: (header) => start = header.position, record() {} },
+      );
+      if (start < 0 || found.end <= syncedTo) return 0;
+      bytes = new Uint8Array(found.end - start);
+      await file.readAt(start - info.start, bytes);
+    } finally {
+      file.close();
+    }
+    await replaceFile(this.#disk, pathOf(this.#directory, start, "log"), bytes);
+    this.#files.pop();
+    if (start > info.start) this.#files.push({ start: info.start, end: start });
+    this.#files.push({ start, end: start + bytes.length });
+    return found.isTailZero ? 0 : info.end - start - bytes.length;
   }
 
   async #removeIfThere(path: string): Promise<void> {

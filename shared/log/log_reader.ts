@@ -10,7 +10,7 @@ import type { LogStore } from "./log_store.ts";
 export interface LogReaderOptions {
   /** Memory for pages; never less than two of the largest records need. */
   readonly cacheBytes: number;
-  /** The largest record that will be read. */
+  /** The largest record that is to be expected. A larger one is read all the same, and not kept. */
   readonly recordBytesMax: number;
 }
 
@@ -77,6 +77,8 @@ export class LogReader {
   async load(position: number, length: number): Promise<void> {
     const first = Math.floor(position / PAGE_BYTES);
     const last = Math.floor((position + length - 1) / PAGE_BYTES);
+    // What was written under a higher limit than today's has to be readable as well.
+    const pagesMax = Math.max(this.#pagesMax, last - first + 2);
     for (let page = first; page <= last; page++) {
       const end = Math.min(PAGE_BYTES, position + length - page * PAGE_BYTES);
       const known = this.#pages.get(page);
@@ -88,7 +90,7 @@ export class LogReader {
       }
       let loading = this.#loading.get(page);
       if (loading === undefined) {
-        loading = this.#fetch(page, Math.max(last - page, PAGES_AHEAD));
+        loading = this.#fetch(page, Math.max(last - page, PAGES_AHEAD), pagesMax);
         this.#loading.set(page, loading);
       }
       await loading;
@@ -102,12 +104,14 @@ export class LogReader {
     }
   }
 
-  async #fetch(page: number, ahead: number): Promise<void> {
+  async #fetch(page: number, ahead: number, pagesMax: number): Promise<void> {
     try {
-      const count = Math.min(ahead + 1, this.#pagesMax - 1);
+      const count = Math.min(ahead + 1, pagesMax - 1);
       const start = page * PAGE_BYTES;
       const run = new Uint8Array(count * PAGE_BYTES);
-      let filled = 0;
+      // A page may begin in a file that is gone: nobody asks for that part, but for what follows it.
+      const gone = (this.#store.files[0]?.start ?? 0) - start;
+      let filled = Math.min(Math.max(0, gone), run.length);
       while (filled < run.length) {
         const read = await this.#store.read(start + filled, run.subarray(filled));
         if (read === 0) break;
@@ -123,7 +127,7 @@ export class LogReader {
         this.#pages.set(page + index, { bytes: run.slice(from, from + PAGE_BYTES), length });
       }
       for (const oldest of this.#pages.keys()) {
-        if (this.#pages.size <= this.#pagesMax) break;
+        if (this.#pages.size <= pagesMax) break;
         this.#pages.delete(oldest);
       }
     } finally {

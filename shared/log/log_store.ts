@@ -44,10 +44,11 @@ export interface LogStore {
   readonly files: readonly LogFileInfo[];
   /**
    * Finds the end of the log and visits every record from `from` on, a position at which a block
-   * starts. Torn bytes at the end are cut off. Everything visited is durable when it resolves.
+   * starts. Torn bytes at the end are cut off, but nothing below `syncedTo`, which was durable once:
+   * bad bytes there are damage. Everything visited is durable when it resolves.
    * Rejects with {@linkcode LogError} when serving on could lose or bring back a message.
    */
-  recover(from: number, visitor: RecoveryVisitor): Promise<Recovery>;
+  recover(from: number, visitor: RecoveryVisitor, syncedTo?: number): Promise<Recovery>;
   /** Visits the records of one sealed file, for an index that has to be rebuilt. */
   scan(file: LogFileInfo, visitor: RecoveryVisitor): Promise<readonly Damage[]>;
   /**

@@ -3,10 +3,11 @@
  * observed is looked up in one table; nothing is decided anywhere else.
  *
  * Why the table is right: one group is in flight at a time, and each block says up to where the log
- * was synced when it was written. So a bad place that no later block vouches for can only be the
- * group that a crash cut short, and nobody was told that it is on disk: cut it off. A bad place below
- * a later block's mark, or in a file that has a successor, was synced once: it is damage, whatever is
- * still good around it is served, and the log goes on.
+ * was synced when it was written. So a bad place that nothing vouches for can only be the group that
+ * a crash cut short, and nobody was told that it is on disk: cut it off. A bad place below a later
+ * block's mark, below what the caller knows to be synced (a checkpoint's position), or in a file that
+ * has a successor, was synced once: it is damage, whatever is still good around it is served, and the
+ * log goes on. A block of an epoch to come means that the small files beside the log are not its own.
  */
 import { crc32 } from "node:zlib";
 import { type DiskFile, invariant } from "../runtime/mod.ts";
@@ -20,7 +21,8 @@ export type Found =
   | "short" // fewer bytes than a header needs
   | "zero" // a header's length of zeros
   | "bad_header" // checksum or magic wrong
-  | "foreign_block" // a whole header that belongs elsewhere: other position, or an epoch out of order
+  | "foreign_block" // a whole header that belongs elsewhere: other position, or an earlier epoch
+  | "future_block" // a whole header of this place whose epoch has not begun yet
   | "cut_block" // a good header whose records reach past the end of the file's bytes
   | "bad_records" // a good header whose records' checksum is wrong
   | "newer_format"
@@ -32,7 +34,7 @@ export type Decision = "keep" | "stop" | "truncate" | "quarantine" | "refuse";
 interface Row {
   readonly file: "sealed" | "last" | "any";
   readonly found: readonly Found[];
-  /** Whether a later block says that this place was synced; `any` where it does not matter. */
+  /** Whether a later block or the caller says that this place was synced; `any`: no matter. */
   readonly vouched: boolean | "any";
   readonly decision: Decision;
   readonly because: string;
@@ -42,6 +44,7 @@ interface Row {
 export const RECOVERY_TABLE: readonly Row[] = [
   row("any", ["good_block"], "any", "keep", "it is whole"),
   row("any", ["newer_format"], "any", "refuse", "a newer release wrote it"),
+  row("any", ["future_block"], "any", "refuse", "what counts the epochs is older than the log"),
   row("any", ["end"], "any", "stop", "the file ends here"),
   row(
     "sealed",
@@ -55,7 +58,7 @@ export const RECOVERY_TABLE: readonly Row[] = [
     ["short", "zero", "bad_header", "foreign_block", "cut_block", "bad_records"],
     true,
     "quarantine",
-    "a later block says it was synced",
+    "it was synced once",
   ),
   row(
     "last",
@@ -91,6 +94,8 @@ export function decide(file: "sealed" | "last", found: Found, vouched: boolean):
 export interface FileRecovery {
   /** Position behind the last block kept. */
   readonly end: number;
+  /** Whether there is nothing but zeros behind it. */
+  readonly isTailZero: boolean;
   readonly damage: readonly Damage[];
 }
 
@@ -102,6 +107,8 @@ export interface FileToRecover {
   readonly epochMax: number;
   /** Position to start from; a block starts there. */
   readonly from: number;
+  /** Everything below is known to have been synced once. */
+  readonly syncedTo: number;
 }
 
 const CHUNK_BYTES = 1 << 20;
@@ -121,10 +128,9 @@ export async function recoverFile(
   while (true) {
     const seen = await look(window, position, limit, epoch, recover.epochMax);
     const bad = seen.found !== "good_block" && seen.found !== "end";
-    const vouching = bad && last
-      ? await vouchingBlock(window, position, limit, epoch, recover)
-      : null;
-    switch (decide(last ? "last" : "sealed", seen.found, vouching !== null)) {
+    const vouched = bad && last && (position < recover.syncedTo ||
+      await hasVouchingBlock(window, position, limit, epoch, recover));
+    switch (decide(last ? "last" : "sealed", seen.found, vouched)) {
       case "keep": {
         invariant(seen.header !== undefined, "a good block has a header");
         visitBlock(window, position, seen.header, false, visitor, damage);
@@ -133,15 +139,23 @@ export async function recoverFile(
         break;
       }
       case "stop":
+        return { end: position, isTailZero: true, damage };
       case "truncate":
-        return { end: position, damage };
+        return { end: position, isTailZero: await window.isZero(position), damage };
       case "refuse":
-        throw new LogError(
-          "newer_format",
-          `Cannot open the log: the block at ${position} was written by a newer release`,
-        );
+        throw seen.found === "future_block"
+          ? new LogError(
+            "foreign",
+            `Cannot open the log: the block at ${position} is of a later epoch than any known`,
+          )
+          : new LogError(
+            "newer_format",
+            `Cannot open the log: the block at ${position} was written by a newer release`,
+          );
       case "quarantine": {
         if (seen.found === "bad_records" && seen.header !== undefined) {
+          // The search for a block that vouches may have moved the window.
+          await window.load(position, BLOCK_HEADER_BYTES + seen.header.recordsBytes);
           visitBlock(window, position, seen.header, true, visitor, damage);
           epoch = seen.header.epoch;
           position += BLOCK_HEADER_BYTES + seen.header.recordsBytes;
@@ -153,7 +167,8 @@ export async function recoverFile(
           bytes: (next ?? limit) - position,
           reason: `no block can be read here (${seen.found})`,
         });
-        if (next === null) return { end: limit, damage };
+        // Blocks start at multiples of 8, whatever the length of what is lost.
+        if (next === null) return { end: limit - (limit % 8), isTailZero: false, damage };
         position = next;
         break;
       }
@@ -187,9 +202,8 @@ async function look(
       return { found: "newer_format" };
     case "block": {
       const { header } = reading;
-      if (header.position !== position || header.epoch < epoch || header.epoch > epochMax) {
-        return { found: "foreign_block" };
-      }
+      if (header.position !== position || header.epoch < epoch) return { found: "foreign_block" };
+      if (header.epoch > epochMax) return { found: "future_block" };
       const bytes = BLOCK_HEADER_BYTES + header.recordsBytes;
       if (position + bytes > limit) return { found: "cut_block" };
       const start = await window.load(position, bytes);
@@ -231,21 +245,21 @@ function visitBlock(
   }
 }
 
-/** The first later block that says `position` had been synced when it was written. */
-async function vouchingBlock(
+/** Whether a later block says that `position` had been synced when it was written. */
+async function hasVouchingBlock(
   window: Window,
   position: number,
   limit: number,
   epoch: number,
   recover: FileToRecover,
-): Promise<number | null> {
+): Promise<boolean> {
   let at: number | null = position;
   while ((at = await nextBlock(window, at + 8, limit, epoch, recover.epochMax)) !== null) {
     const offset = await window.load(at, BLOCK_HEADER_BYTES);
     const reading = readBlockHeader(window.view, offset);
-    if (reading.kind === "block" && reading.header.synced > position) return at;
+    if (reading.kind === "block" && reading.header.synced > position) return true;
   }
-  return null;
+  return false;
 }
 
 /** The next place from `from` on at which a header of this log stands. */
@@ -308,6 +322,19 @@ class Window {
       this.bytes.subarray(0, want),
     );
     return length <= this.#length ? 0 : -1;
+  }
+
+  /** Whether the file holds nothing but zeros from a position on. */
+  async isZero(position: number): Promise<boolean> {
+    for (let at = position; at < this.#limit;) {
+      const bytes = Math.min(CHUNK_BYTES, this.#limit - at);
+      const start = await this.load(at, bytes);
+      if (start < 0 || this.bytes.subarray(start, start + bytes).some((byte) => byte !== 0)) {
+        return false;
+      }
+      at += bytes;
+    }
+    return true;
   }
 
   /** The offset of a position that was just loaded. */

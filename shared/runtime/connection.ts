@@ -18,6 +18,13 @@ export interface Connection {
    * the pending write.
    */
   writeAll(bytes: Uint8Array): Promise<void>;
+  /**
+   * Ends the stream to the peer, which reads what was written and then the end; reading goes on. Not
+   * during a write; nothing is written after it. A broken connection is not reported here but by
+   * `read`. A close that leaves received bytes unread resets a TCP connection, and the peer may
+   * then lose what it was sent last: whoever wants it to arrive calls this, reads on, and closes.
+   */
+  closeWrite(): void;
   /** Ends the stream to the peer and rejects what is pending. Safe to call again. */
   close(): void;
 }

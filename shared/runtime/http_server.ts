@@ -4,7 +4,8 @@ export interface HttpServer {
   readonly port: number;
   /**
    * Stops accepting, closes idle connections and resolves when every request under way is answered.
-   * It waits as long as they take; the `signal` of {@linkcode ServeHttpOptions} cuts them off.
+   * It waits as long as they take, unless the `signal` of {@linkcode ServeHttpOptions} is aborted
+   * meanwhile: then it resolves at once, and what is still open ends with its peer or the process.
    */
   shutdown(): Promise<void>;
 }

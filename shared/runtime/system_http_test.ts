@@ -130,6 +130,33 @@ Deno.test("the signal cuts off a request that never ends", async () => {
   });
 });
 
+Deno.test("the signal ends a shutdown that waits for a body that never comes", async () => {
+  const abort = new AbortController();
+  const started = Promise.withResolvers<void>();
+  const handler = async (request: Request) => {
+    started.resolve();
+    await request.text();
+    return new Response("not reached");
+  };
+  await withServer({ handler, signal: abort.signal }, async (server) => {
+    const network = new SystemNetwork(new SystemClock());
+    const connection = await network.connect(server.hostname, server.port, 5_000);
+    const head = "POST / HTTP/1.1\r\nHost: test\r\nContent-Length: 9\r\n\r\n";
+    await connection.writeAll(new TextEncoder().encode(`${head}half`));
+    await started.promise;
+    let done = false;
+    const stopping = server.shutdown().then(() => {
+      done = true;
+    });
+    // A new connection is refused: the shutdown has begun.
+    await rejects(network.connect(server.hostname, server.port, 5_000));
+    equal(done, false);
+    abort.abort();
+    await stopping;
+    connection.close();
+  });
+});
+
 function withServerSync(port: number): HttpServer {
   return serveHttp({
     hostname: "127.0.0.1",

@@ -129,6 +129,11 @@ class SystemConnection implements Connection {
     }
   }
 
+  closeWrite(): void {
+    // It fails when the peer is gone already; the next read says so.
+    if (!this.#closed) this.#inner.closeWrite().catch(() => {});
+  }
+
   close(): void {
     if (this.#closed) return;
     this.#closed = true;

@@ -179,6 +179,35 @@ connected("close() lets the peer read what was sent, then the end", async (near,
   equal(await far.read(new Uint8Array(1)), null);
 });
 
+connected("closeWrite() ends one direction; the other goes on", async (near, far) => {
+  await near.writeAll(Uint8Array.of(1, 2));
+  near.closeWrite();
+  deepEqual(await readExactly(far, 2), Uint8Array.of(1, 2));
+  equal(await far.read(new Uint8Array(1)), null);
+  await far.writeAll(Uint8Array.of(3));
+  deepEqual(await readExactly(near, 1), Uint8Array.of(3));
+  await rejects(near.writeAll(Uint8Array.of(1)), ConnectionError);
+});
+
+connected("closeWrite() twice and after close() does nothing", (near) => {
+  near.closeWrite();
+  near.closeWrite();
+  near.close();
+  near.closeWrite();
+  return Promise.resolve();
+});
+
+connected(
+  "closeWrite() lets what was sent arrive although bytes stay unread",
+  async (near, far) => {
+    await far.writeAll(new Uint8Array(64 * 1024));
+    await near.writeAll(Uint8Array.of(7));
+    near.closeWrite();
+    deepEqual(await readExactly(far, 1), Uint8Array.of(7));
+    equal(await far.read(new Uint8Array(1)), null);
+  },
+);
+
 connected("writing to a peer that closed fails with ConnectionError", async (near, far) => {
   far.close();
   await rejects(async () => {

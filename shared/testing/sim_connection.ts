@@ -73,8 +73,7 @@ export class SimConnection implements Connection {
     await this.#outgoing.write(bytes);
   }
 
-  /** Ends this direction only: the peer reads what was written and then the end. */
-  end(): void {
+  closeWrite(): void {
     this.#outgoing.end();
   }
 

@@ -38,7 +38,7 @@ Deno.test("connectionPair() carries every byte in order, whatever the sizes", as
         await near.writeAll(sent.subarray(position, position + length));
         position += length;
       }
-      near.end();
+      near.closeWrite();
     };
     const received: number[] = [];
     const read = async () => {
@@ -55,10 +55,10 @@ Deno.test("connectionPair() carries every byte in order, whatever the sizes", as
   }
 });
 
-Deno.test("end() ends one direction and leaves the other open", async () => {
+Deno.test("closeWrite() ends one direction and leaves the other open", async () => {
   const [near, far] = connectionPair();
   await near.writeAll(Uint8Array.of(1));
-  near.end();
+  near.closeWrite();
   await rejects(near.writeAll(Uint8Array.of(2)), ConnectionError);
   const into = new Uint8Array(4);
   equal(await far.read(into), 1);
