@@ -15,6 +15,8 @@ import {
 
 /** After a failed read, so that a bad disk is not asked in a tight loop. */
 const RETRY_MS = 1000;
+/** After a read that did not bring what was asked for. */
+const MISSED_MS = 1;
 
 /** The {@linkcode MessageSource} over a {@linkcode Storage}. What comes from disk is verified. */
 export class MessageReader implements MessageSource {
@@ -47,12 +49,16 @@ export class MessageReader implements MessageSource {
     if (!reader.view(position, RECORD_HEADER_BYTES)) return COLD;
     const word = readU32(reader.bytes, reader.start);
     const payloadBytes = recordWordBytes(word);
+    const isCold = position < log.hotStart;
+    const recordEnd = position + RECORD_HEADER_BYTES + payloadBytes;
+    if (isCold && this.#reachesTooFar(topic, offset, recordEnd)) {
+      return this.#damaged(topic, offset, position);
+    }
     if (!reader.view(position, RECORD_HEADER_BYTES + payloadBytes)) return COLD;
     const { bytes } = reader;
     const start = reader.start + RECORD_HEADER_BYTES;
     const end = start + payloadBytes;
     const header = this.#header;
-    const isCold = position < log.hotStart;
     if (isCold && recordCrc(word, bytes.subarray(start, end)) !== readU32(bytes, start - 4)) {
       return this.#damaged(topic, offset, position);
     }
@@ -79,8 +85,12 @@ export class MessageReader implements MessageSource {
     const { reader } = this.#storage;
     try {
       await reader.load(position, RECORD_HEADER_BYTES);
-      if (!reader.view(position, RECORD_HEADER_BYTES)) return;
+      if (!reader.view(position, RECORD_HEADER_BYTES)) {
+        // Pushed out by other readers, or gone: it is looked for again, but not in a tight loop.
+        return await this.#clock.sleep(MISSED_MS);
+      }
       const payloadBytes = recordWordBytes(readU32(reader.bytes, reader.start));
+      if (this.#reachesTooFar(topic, offset, position + RECORD_HEADER_BYTES + payloadBytes)) return;
       await reader.load(position, RECORD_HEADER_BYTES + payloadBytes);
     } catch (error) {
       this.#logger.error("Cannot read a message", {
@@ -90,6 +100,12 @@ export class MessageReader implements MessageSource {
       });
       await this.#clock.sleep(RETRY_MS);
     }
+  }
+
+  /** A damaged length must not have the reader wait for bytes that never come. */
+  #reachesTooFar(topic: TopicState, offset: number, recordEnd: number): boolean {
+    const next = topic.index.position(offset + 1);
+    return recordEnd > this.#storage.log.end || (next !== MISSING && recordEnd > next);
   }
 
   #damaged(topic: TopicState, offset: number, position: number): typeof GONE {

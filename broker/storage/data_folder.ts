@@ -6,7 +6,7 @@
  * FORMAT        "sluice-data 1\n"; anything else is refused
  * broker.meta   JSON: node_id, epoch (grows at each start), sequence_reserved (message sequences below
  *               it may have been used, whatever became of the messages)
- * log/          the commit log
+ * journal/      the commit log
  * ```
  */
 import {
@@ -19,6 +19,8 @@ import {
 import { LogError } from "@sluice/shared/log";
 
 const FORMAT_TEXT = "sluice-data 1\n";
+/** Where the log is in a data folder. Not `log`: that is where people put what a broker prints. */
+export const LOG_FOLDER = "journal";
 const META_BYTES_MAX = 65_536;
 /** Sequences reserved at a time: one small write for so many messages. */
 export const SEQUENCE_BLOCK = 2 ** 24;
@@ -62,6 +64,10 @@ export class DataFolder {
     try {
       await checkFormat(disk, path);
       const stored = await readMeta(disk, path);
+      if (stored === null && await hasLog(disk, path)) {
+        // Starting over would use the log's epochs and message ids again.
+        throw new LogError("damaged", `Cannot open "${path}": there is a log, but no broker.meta`);
+      }
       if (stored !== null && nodeId.required && stored.node_id !== nodeId.value) {
         throw new LogError(
           "foreign",
@@ -123,7 +129,7 @@ async function readMeta(disk: Disk, path: string): Promise<Meta | null> {
   if (bytes === null) return null;
   let meta: Partial<Meta>;
   try {
-    meta = JSON.parse(new TextDecoder().decode(bytes)) as Partial<Meta>;
+    meta = (JSON.parse(new TextDecoder().decode(bytes)) ?? {}) as Partial<Meta>;
   } catch (error) {
     throw new LogError("damaged", `Cannot open "${path}": broker.meta is damaged`, {
       cause: error,
@@ -140,6 +146,15 @@ async function readMeta(disk: Disk, path: string): Promise<Meta | null> {
 
 function isCount(value: unknown, max = 2 ** 48): value is number {
   return typeof value === "number" && Number.isInteger(value) && value >= 0 && value <= max;
+}
+
+async function hasLog(disk: Disk, path: string): Promise<boolean> {
+  try {
+    return (await disk.list(`${path}/${LOG_FOLDER}`)).some((name) => name.endsWith(".log"));
+  } catch (error) {
+    if (error instanceof DiskError && error.kind === "not_found") return false;
+    throw error;
+  }
 }
 
 async function readIfThere(disk: Disk, path: string): Promise<Uint8Array | null> {

@@ -8,7 +8,10 @@ const PAGE_BITS = 15;
 const PAGE_OFFSETS = 2 ** PAGE_BITS;
 const PAGE_WORDS = PAGE_OFFSETS / 32;
 
-/** A set of offsets that only grows. Offsets are integers from 0 to 2^48 - 1. */
+/**
+ * A set of offsets that only grows. Offsets are integers from 0 to 2^48 - 1. A page of 4 KiB is held
+ * for each 32768 offsets of which one above the floor is finished, and none below the floor's page.
+ */
 export class FinishedSet {
   #floor: number;
   #above = 0;
@@ -23,6 +26,11 @@ export class FinishedSet {
   /** Everything below is finished; the offset itself is not. */
   get floor(): number {
     return this.#floor;
+  }
+
+  /** Memory held by pages. */
+  get pagesBytes(): number {
+    return this.#pages.size * PAGE_WORDS * 4;
   }
 
   /** Finished offsets above the floor. */
@@ -43,6 +51,7 @@ export class FinishedSet {
     if (offset < this.#floor) return false;
     if (offset === this.#floor) {
       this.#floor++;
+      if (this.#floor % PAGE_OFFSETS === 0) this.#drop(this.#floor / PAGE_OFFSETS - 1);
       this.#advance();
       return true;
     }
@@ -143,15 +152,6 @@ export class FinishedSet {
         return;
       }
       this.#drop(number);
-    }
-    this.#dropPassed();
-  }
-
-  /** With nothing finished above the floor, no page holds a bit. */
-  #dropPassed(): void {
-    if (this.#pages.size <= 1) return;
-    for (const number of [...this.#pages.keys()]) {
-      if (number < Math.floor(this.#floor / PAGE_OFFSETS)) this.#drop(number);
     }
   }
 

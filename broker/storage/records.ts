@@ -175,7 +175,7 @@ export function encodeFinish(
   return at;
 }
 
-/** Calls `each` for every offset of a finish record; returns its channel's number. */
+/** Calls `each` for every offset of a finish record. */
 export function decodeFinish(
   bytes: Uint8Array,
   start: number,

@@ -48,7 +48,7 @@ export async function recoverState(store: LogStore): Promise<RecoveredState> {
     if (file.start < replayFrom) damage.push(...await loadIndex(store, file, state));
   }
   const replay = new Replay(state, store.files, position);
-  const found = await store.recover(replayFrom, replay);
+  const found = await store.recover(replayFrom, replay, position);
   damage.push(...found.damage);
   if (found.end < position) {
     throw new LogError(

@@ -10,6 +10,7 @@
  *   published meanwhile are kept for it. With durable channels a new one starts at the visible end.
  * - A paused topic shows its channels nothing from `pausedAt` on.
  */
+import { LogError } from "@sluice/shared/log";
 import { DueHeap } from "./due_heap.ts";
 import { FinishedSet } from "./finished_set.ts";
 import type { Event, Requeue } from "./records.ts";
@@ -104,10 +105,15 @@ export class BrokerState {
   /** Records that named a topic or channel that is not known; only damage makes them. */
   orphanRecords = 0;
 
-  /** Applies a decision and returns what it created, if anything. */
+  /**
+   * Applies a decision and returns what it created, if anything. Throws {@linkcode LogError} for one
+   * of a type that only a newer release knows.
+   */
   applyEvent(event: Event): TopicState | ChannelState | null {
     switch (event.type) {
       case "topic_created": {
+        const before = this.topics.get(event.name);
+        if (before !== undefined) this.#deleteTopic(before);
         const topic = new TopicState(event.topic, event.name, event.ephemeral);
         this.topics.set(topic.name, topic);
         this.topicsByNumber.set(topic.number, topic);
@@ -117,6 +123,9 @@ export class BrokerState {
       case "channel_created": {
         const topic = this.topicsByNumber.get(event.topic);
         if (topic === undefined) return this.#orphan();
+        const before = topic.channels.get(event.name);
+        if (before !== undefined) this.channelsByNumber.delete(before.number);
+        known(topic, event.start);
         const channel = new ChannelState(event.channel, topic, event.name, false, event.start);
         topic.channels.set(channel.name, channel);
         this.channelsByNumber.set(channel.number, channel);
@@ -126,14 +135,13 @@ export class BrokerState {
       case "topic_deleted": {
         const topic = this.topicsByNumber.get(event.topic);
         if (topic === undefined) return this.#orphan();
-        for (const channel of topic.channels.values()) this.channelsByNumber.delete(channel.number);
-        this.topicsByNumber.delete(topic.number);
-        this.topics.delete(topic.name);
+        this.#deleteTopic(topic);
         return null;
       }
       case "topic_paused": {
         const topic = this.topicsByNumber.get(event.topic);
         if (topic === undefined) return this.#orphan();
+        known(topic, event.at);
         topic.paused = event.paused;
         topic.pausedAt = event.at;
         return null;
@@ -141,16 +149,19 @@ export class BrokerState {
       case "topic_emptied": {
         const topic = this.topicsByNumber.get(event.topic);
         if (topic === undefined) return this.#orphan();
+        known(topic, event.to);
         topic.keepFrom = Math.max(topic.keepFrom, event.to);
         if (topic.paused) topic.pausedAt = event.to;
         for (const channel of topic.channels.values()) {
           channel.finished.addRange(event.from, event.to);
+          forgetFinished(channel);
         }
         return null;
       }
       case "channel_deleted": {
         const channel = this.channelsByNumber.get(event.channel);
         if (channel === undefined) return this.#orphan();
+        known(channel.topic, event.keepFrom);
         channel.topic.channels.delete(channel.name);
         channel.topic.keepFrom = event.keepFrom;
         this.channelsByNumber.delete(channel.number);
@@ -165,11 +176,19 @@ export class BrokerState {
       case "channel_emptied": {
         const channel = this.channelsByNumber.get(event.channel);
         if (channel === undefined) return this.#orphan();
+        known(channel.topic, event.to);
         applyEmptied(channel, event.to);
         return null;
       }
       default:
-        return this.#orphan();
+        // Passing over what a newer release decided could lose or bring back messages.
+        throw new LogError(
+          "newer_format",
+          `Cannot open the log: an event is of type "${
+            (event as { type?: unknown }).type
+          }", which ` +
+            "this release does not know",
+        );
     }
   }
 
@@ -183,29 +202,54 @@ export class BrokerState {
   ): void {
     const topic = this.topicsByNumber.get(topicNumber);
     if (topic === undefined) {
+      // Its creation may be lost to damage; its number is used all the same.
+      this.nextTopicNumber = Math.max(this.nextTopicNumber, topicNumber + 1);
       this.orphanRecords++;
       return;
     }
     topic.index.append(offset, fileStart, position, dueMs);
-    topic.tail = offset + 1;
+    known(topic, offset + 1);
   }
 
   applyFinish(channelNumber: number, offset: number): void {
-    const channel = this.channelsByNumber.get(channelNumber);
-    if (channel === undefined) this.orphanRecords++;
-    else applyFinish(channel, offset);
+    const channel = this.#channel(channelNumber, offset);
+    if (channel !== null) applyFinish(channel, offset);
   }
 
   applyRequeue(requeue: Requeue): void {
-    const channel = this.channelsByNumber.get(requeue.channel);
-    if (channel === undefined) this.orphanRecords++;
-    else applyRequeue(channel, requeue.offset, requeue.attempts, requeue.dueMs);
+    const channel = this.#channel(requeue.channel, requeue.offset);
+    if (channel !== null) applyRequeue(channel, requeue.offset, requeue.attempts, requeue.dueMs);
+  }
+
+  /** The channel that a record about a message names. */
+  #channel(number: number, offset: number): ChannelState | null {
+    const channel = this.channelsByNumber.get(number);
+    if (channel === undefined) {
+      this.nextChannelNumber = Math.max(this.nextChannelNumber, number + 1);
+      return this.#orphan();
+    }
+    known(channel.topic, offset + 1);
+    return channel;
+  }
+
+  #deleteTopic(topic: TopicState): void {
+    for (const channel of topic.channels.values()) this.channelsByNumber.delete(channel.number);
+    this.topicsByNumber.delete(topic.number);
+    this.topics.delete(topic.name);
   }
 
   #orphan(): null {
     this.orphanRecords++;
     return null;
   }
+}
+
+/**
+ * A record speaks of offsets below `end`: they were given out, also when damage took the messages.
+ * Given out again, a new message would count as finished already.
+ */
+function known(topic: TopicState, end: number): void {
+  topic.tail = Math.max(topic.tail, end);
 }
 
 /** Finishes one message of a channel; false when it was finished already. */
@@ -228,7 +272,11 @@ export function applyRequeue(
 /** Finishes everything below `to`. */
 export function applyEmptied(channel: ChannelState, to: number): void {
   channel.finished.raise(to);
+  forgetFinished(channel);
+}
+
+function forgetFinished(channel: ChannelState): void {
   for (const offset of channel.requeues.keys()) {
-    if (offset < to) channel.requeues.delete(offset);
+    if (channel.finished.has(offset)) channel.requeues.delete(offset);
   }
 }

@@ -20,7 +20,7 @@ import {
 } from "@sluice/shared/log";
 import { type Clock, type Disk, invariant, type Timer } from "@sluice/shared/runtime";
 import { encodeCheckpoint } from "./checkpoint.ts";
-import { DataFolder, SEQUENCE_BLOCK } from "./data_folder.ts";
+import { DataFolder, LOG_FOLDER, SEQUENCE_BLOCK } from "./data_folder.ts";
 import {
   DUE_ATTRIBUTE_BYTES,
   encodeEvent,
@@ -113,6 +113,10 @@ export class Storage {
   #checkpointPosition: number;
   #sealedSince = false;
   #maintaining: Promise<void> | null = null;
+  /** Files below may go: the older of the two checkpoints that are kept does not need them either. */
+  #reclaimTo = 0;
+  /** The sidecars being written. */
+  #indexing: Promise<void> = Promise.resolve();
 
   private constructor(
     folder: DataFolder,
@@ -168,7 +172,12 @@ export class Storage {
   ): Promise<Storage> {
     const folder = await DataFolder.open(disk, options.dataPath, options.nodeId);
     try {
-      const store = await FileLogStore.open(disk, `${options.dataPath}/log`, folder.epoch);
+      const store = await FileLogStore.open(
+        disk,
+        `${options.dataPath}/${LOG_FOLDER}`,
+        folder.epoch,
+        options.logFileBytes,
+      );
       try {
         return new Storage(folder, store, clock, options, owner, await recoverState(store));
       } catch (error) {
@@ -265,6 +274,8 @@ export class Storage {
     if (channel.unwritten.length === 0) this.#finishing.push(channel);
     channel.unwritten.push(offset);
     this.#unwritten++;
+    // At the bound publishes wait for this, so it must not wait for a publish or a timer.
+    if (this.#unwritten >= this.#unwrittenMax) this.log.flush();
     if (this.#finishTimer === null) {
       this.#finishTimer = this.#clock.setTimer(this.#options.finishSyncIntervalMs, () => {
         this.#finishTimer = null;
@@ -328,6 +339,9 @@ export class Storage {
   }
 
   async #release(): Promise<void> {
+    // Nothing of this process is written to the folder once the next one may have it.
+    await this.#reserving;
+    await this.#indexing;
     await this.#store.close();
     this.#folder.lock.release();
   }
@@ -336,8 +350,12 @@ export class Storage {
     if (this.log.error !== null) return;
     const changed = this.log.end > this.#checkpointPosition;
     if (changed && (final || this.#sealedSince)) await this.#checkpoint();
+    // A sidecar that is on its way still would stay behind.
+    await this.#indexing;
     for (const file of this.#store.files.slice(0, -1)) {
-      if (file.end > this.#checkpointPosition || !this.#isDead(file)) break;
+      if (file.end > this.#reclaimTo || !this.#isDead(file)) break;
+      // What freed the file must not be undone by a crash: its messages would be owed again.
+      if (!await this.#makeDurable()) return;
       for (const topic of this.state.topics.values()) topic.index.dropFile(file.start);
       this.reader.forget(file.start, file.end);
       await this.#store.remove(file);
@@ -349,11 +367,19 @@ export class Storage {
     this.#writeFinishes();
     const position = this.log.end;
     const bytes = encodeCheckpoint(this.state, position);
-    while (this.log.durableEnd < position && this.log.error === null) await this.log.room();
-    if (this.log.error !== null) return;
+    if (!await this.#makeDurable()) return;
     await this.#store.putCheckpoint(position, bytes);
+    this.#reclaimTo = this.#checkpointPosition;
     this.#checkpointPosition = position;
     this.counters.checkpoints++;
+  }
+
+  /** Has all that was done before the call on disk; false when the log has failed. */
+  async #makeDurable(): Promise<boolean> {
+    this.#writeFinishes();
+    const position = this.log.end;
+    while (this.log.durableEnd < position && this.log.error === null) await this.log.room();
+    return this.log.error === null;
   }
 
   /** Whether no topic is owed a message of the file. */
@@ -388,12 +414,13 @@ export class Storage {
   #sealed(file: LogFileInfo): void {
     this.#sealedSince = true;
     const sidecar = encodeSidecar(runsOf(this.state, file));
-    this.#store.putSidecar(file, sidecar).catch((error) => {
+    const written = this.#store.putSidecar(file, sidecar).catch((error) => {
       this.#owner.warn(
         "Cannot write a log file's index; it will be rebuilt at the next start",
         error,
       );
     });
+    this.#indexing = Promise.all([this.#indexing, written]).then(() => {});
   }
 
   #writeFinishes(): void {

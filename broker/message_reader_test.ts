@@ -1,0 +1,192 @@
+import { deepEqual, equal, ok } from "node:assert/strict";
+import { RECORD_HEADER_BYTES } from "@sluice/shared/log";
+import { writeMessageId } from "@sluice/shared/protocol";
+import { Logger } from "@sluice/shared/telemetry";
+import { settle, SimClock, SimDisk } from "@sluice/shared/testing";
+import { MessageReader } from "./message_reader.ts";
+import { COLD, FOUND, GONE } from "./queue/mod.ts";
+import { Storage, TopicState, WIRE_HEADER_BYTES, WIRE_ID_OFFSET } from "./storage/mod.ts";
+
+const NODE_ID = 5;
+const RING_BYTES = 65_536;
+const BODY_BYTES_MAX = 200_000;
+
+interface World {
+  readonly disk: SimDisk;
+  readonly clock: SimClock;
+  readonly storage: Storage;
+  readonly reader: MessageReader;
+  readonly topic: TopicState;
+  readonly lines: string[];
+}
+
+async function openWorld(disk = new SimDisk(), ringBytes = RING_BYTES): Promise<World> {
+  const clock = new SimClock();
+  const storage = await Storage.open(disk, clock, {
+    dataPath: "/data",
+    nodeId: { value: NODE_ID, required: false },
+    ringBytes,
+    logFileBytes: 70_000,
+    pageCacheBytes: 1 << 20,
+    bodyBytesMax: BODY_BYTES_MAX,
+    finishSyncIntervalMs: 10,
+  }, { durable() {}, failed() {}, warn() {} });
+  const lines: string[] = [];
+  const logger = new Logger({ sink: (line) => lines.push(line), clock });
+  const topic = storage.state.topics.get("orders") ?? storage.decide({
+    type: "topic_created",
+    topic: storage.state.nextTopicNumber,
+    name: "orders",
+    ephemeral: false,
+  });
+  ok(topic instanceof TopicState);
+  const reader = new MessageReader(storage, clock, logger);
+  return { disk, clock, storage, reader, topic, lines };
+}
+
+async function publish({ storage, topic }: World, body: Uint8Array, dueMs = 0): Promise<number> {
+  const sequence = storage.nextSequence;
+  const wire = storage.beginMessage(topic, WIRE_HEADER_BYTES + body.length, dueMs);
+  const { ring } = storage.log;
+  ring.fill(0, wire, wire + WIRE_HEADER_BYTES);
+  writeMessageId(ring, wire + WIRE_ID_OFFSET, storage.nodeId, sequence);
+  ring.set(body, wire + WIRE_HEADER_BYTES);
+  storage.endMessage();
+  await storage.drain();
+  return sequence;
+}
+
+/** Publishes until what was there before is no longer in the ring. */
+async function makeCold(world: World): Promise<void> {
+  const { end } = world.storage.log;
+  while (world.storage.log.hotStart < end) await publish(world, new Uint8Array(5000));
+}
+
+function bodyOf({ reader }: World): Uint8Array {
+  const { bytes, start, length } = reader.view;
+  return bytes.slice(start + WIRE_HEADER_BYTES, start + length);
+}
+
+async function loaded({ reader, topic }: World, offset: number): Promise<number> {
+  for (let round = 0; round < 10; round++) {
+    const found = reader.find(topic, offset);
+    if (found !== COLD) return found;
+    await reader.load(topic, offset);
+  }
+  return COLD;
+}
+
+function logPath(disk: SimDisk): string {
+  return disk.files().find((path) => path.endsWith(".log"))!;
+}
+
+Deno.test("find() is GONE for an offset that is not in the log, and load() resolves", async () => {
+  const world = await openWorld();
+  await publish(world, Uint8Array.of(1));
+  equal(world.reader.find(world.topic, 1), GONE);
+  await world.reader.load(world.topic, 1);
+  equal(world.reader.damagedCount, 0);
+  await world.storage.close();
+});
+
+Deno.test("find() is GONE for a cold message with any flipped bit, and for no other", async () => {
+  const world = await openWorld();
+  await publish(world, Uint8Array.of(1));
+  await publish(world, new TextEncoder().encode("the damaged"), 5000);
+  await publish(world, Uint8Array.of(3));
+  await makeCold(world);
+  await world.storage.drain();
+  await world.storage.close();
+  const position = world.topic.index.position(1);
+  const recordBytes = RECORD_HEADER_BYTES + 12 + 10 + WIRE_HEADER_BYTES + 11;
+  for (let bit = 0; bit < recordBytes * 8; bit++) {
+    const disk = new SimDisk();
+    for (const path of world.disk.files()) disk.writeDurable(path, world.disk.bytes(path));
+    const again = await openWorld(disk);
+    // Damaged after the start, so that recovery has not seen it.
+    disk.flipBit(logPath(disk), position + (bit >>> 3), bit & 7);
+    equal(await loaded(again, 1), GONE, `bit ${bit}`);
+    equal(again.reader.damagedCount, 1, `bit ${bit}`);
+    deepEqual([await loaded(again, 0), bodyOf(again)], [FOUND, Uint8Array.of(1)]);
+    deepEqual([await loaded(again, 2), bodyOf(again)], [FOUND, Uint8Array.of(3)]);
+    equal(again.lines.length, 1);
+    ok(again.lines[0]!.includes("damaged on disk"), again.lines[0]);
+    await again.storage.abandon();
+  }
+});
+
+Deno.test("find() does not take another message of the topic for the one at a wrong position", async () => {
+  const world = await openWorld();
+  await publish(world, Uint8Array.of(1));
+  await publish(world, Uint8Array.of(2));
+  const run = world.topic.index.runs[0]!;
+  run.words[0] = run.words[1]!;
+  equal(world.reader.find(world.topic, 0), GONE);
+  equal(world.reader.find(world.topic, 1), FOUND);
+  await world.storage.close();
+});
+
+Deno.test("load() waits a second after a failed read and then the message is found", async () => {
+  const world = await openWorld();
+  await publish(world, Uint8Array.of(7));
+  await makeCold(world);
+  equal(world.reader.find(world.topic, 0), COLD);
+  world.disk.failNext({ operation: "read", kind: "io" });
+  let done = false;
+  const load = world.reader.load(world.topic, 0).then(() => done = true);
+  await settle();
+  equal(done, false);
+  await world.clock.run(1000);
+  await load;
+  ok(world.lines[0]?.includes("Cannot read a message"));
+  deepEqual([await loaded(world, 0), bodyOf(world)], [FOUND, Uint8Array.of(7)]);
+  equal(world.reader.damagedCount, 0);
+  await world.storage.close();
+});
+
+Deno.test("find() shows a hot message at once with its id, body and due time", async () => {
+  const world = await openWorld();
+  const first = await publish(world, new TextEncoder().encode("body"));
+  const second = await publish(world, new Uint8Array(), 1_700_000_000_000);
+  equal(world.reader.find(world.topic, 0), FOUND);
+  deepEqual(
+    [world.reader.view.sequence, world.reader.view.dueMs, new TextDecoder().decode(bodyOf(world))],
+    [first, 0, "body"],
+  );
+  equal(world.reader.find(world.topic, 1), FOUND);
+  deepEqual(
+    [world.reader.view.sequence, world.reader.view.dueMs, bodyOf(world).length],
+    [second, 1_700_000_000_000, 0],
+  );
+  await world.storage.close();
+});
+
+Deno.test("find() finds every message again after a start, small and of several pages", async () => {
+  const world = await openWorld(new SimDisk(), 1 << 20);
+  const bodies = [0, 1, 150, 128 * 1024, BODY_BYTES_MAX, 40].map((bytes, index) =>
+    new Uint8Array(bytes).fill(index + 1)
+  );
+  const sequences: number[] = [];
+  for (const body of bodies) sequences.push(await publish(world, body));
+  await world.storage.close();
+  const again = await openWorld(world.disk);
+  equal(again.reader.find(again.topic, 0), COLD);
+  for (const [offset, body] of bodies.entries()) {
+    equal(await loaded(again, offset), FOUND);
+    deepEqual([again.reader.view.sequence, bodyOf(again)], [sequences[offset], body]);
+  }
+  await again.storage.close();
+  equal(again.disk.openFiles, 0);
+});
+
+Deno.test("find() finds a message that is larger than what may be published today", async () => {
+  const world = await openWorld(new SimDisk(), 1 << 22);
+  const large = new Uint8Array(7 * BODY_BYTES_MAX / 2).fill(9);
+  for (const body of [Uint8Array.of(1), large, Uint8Array.of(2)]) await publish(world, body);
+  await world.storage.close();
+  const again = await openWorld(world.disk);
+  for (const [offset, body] of [Uint8Array.of(1), large, Uint8Array.of(2)].entries()) {
+    deepEqual([await loaded(again, offset), bodyOf(again)], [FOUND, body]);
+  }
+  await again.storage.close();
+});

@@ -1,0 +1,71 @@
+import { deepEqual, equal, throws } from "node:assert/strict";
+import { SeededRandom } from "@sluice/shared/testing";
+import { InvariantError } from "@sluice/shared/runtime";
+import { DueHeap } from "./due_heap.ts";
+
+type Entry = readonly [dueMs: number, offset: number, attempts: number];
+
+function popAll(heap: DueHeap): Entry[] {
+  const popped: Entry[] = [];
+  while (heap.size > 0) {
+    const dueMs = heap.earliestMs;
+    heap.pop();
+    popped.push([dueMs, heap.poppedOffset, heap.poppedAttempts]);
+  }
+  return popped;
+}
+
+/** By due time; entries of the same time by offset, since a heap may give them in any order. */
+function sorted(entries: readonly Entry[]): Entry[] {
+  return [...entries].sort((a, b) => a[0] - b[0] || a[1] - b[1] || a[2] - b[2]);
+}
+
+Deno.test("DueHeap.pop() of an empty heap is a mistake of the caller", () => {
+  const heap = new DueHeap();
+  equal(heap.earliestMs, Infinity);
+  throws(() => heap.pop(), InvariantError);
+});
+
+Deno.test("DueHeap gives entries as a sorted array does, between pushes, clears and retains", () => {
+  for (let seed = 0; seed < 60; seed++) {
+    const random = new SeededRandom(seed);
+    const heap = new DueHeap();
+    let plain: Entry[] = [];
+    const times = random.pick([3, 1000, 2 ** 32]);
+    for (let step = 0; step < 400; step++) {
+      const what = random.below(100);
+      if (what < 60) {
+        const entry: Entry = [
+          1_700_000_000_000 + random.below(times),
+          random.below(2 ** 16) * 2 ** 32 + random.u32(),
+          random.u32(),
+        ];
+        heap.push(...entry);
+        plain.push(entry);
+      } else if (what < 97 && plain.length > 0) {
+        const dueMs = heap.earliestMs;
+        equal(dueMs, Math.min(...plain.map(([due]) => due)));
+        heap.pop();
+        const at = plain.findIndex(([due, offset, attempts]) =>
+          due === dueMs && offset === heap.poppedOffset && attempts === heap.poppedAttempts
+        );
+        equal(at >= 0, true, `seed ${seed} step ${step}`);
+        plain.splice(at, 1);
+      } else if (what === 98) {
+        heap.retain((offset) => offset % 3 !== 0);
+        plain = plain.filter(([, offset]) => offset % 3 !== 0);
+      } else if (what === 99 && random.chance(0.2)) {
+        heap.clear();
+        plain = [];
+      }
+      equal(heap.size, plain.length);
+    }
+    equal(
+      heap.countWhere((offset) => offset % 2 === 0),
+      plain.filter(([, offset]) => offset % 2 === 0).length,
+    );
+    const popped = popAll(heap);
+    deepEqual(sorted(popped), sorted(plain));
+    deepEqual(popped.map(([due]) => due), sorted(plain).map(([due]) => due));
+  }
+});

@@ -1,0 +1,336 @@
+import { deepEqual, equal, ok, rejects } from "node:assert/strict";
+import { FileLogStore, LogError } from "@sluice/shared/log";
+import { SeededRandom, settle, SimClock, SimDisk } from "@sluice/shared/testing";
+import { encodeCheckpoint } from "./checkpoint.ts";
+import { LOG_FOLDER } from "./data_folder.ts";
+import type { Event } from "./records.ts";
+import { type RecoveredState, recoverState } from "./recover_state.ts";
+import type { TopicState } from "./state.ts";
+import type { Storage } from "./storage.ts";
+import { createChannel, createTopic, openStorage, publish } from "./storage_test_fixture.ts";
+
+const LATER_EPOCH = 1000;
+
+/** A disk with the same files, so that the one at work is left alone. */
+function copyOf(disk: SimDisk, leaveOut: (path: string) => boolean = () => false): SimDisk {
+  const copy = new SimDisk();
+  for (const path of disk.files()) if (!leaveOut(path)) copy.writeDurable(path, disk.bytes(path));
+  return copy;
+}
+
+async function recover(disk: SimDisk): Promise<RecoveredState> {
+  try {
+    const store = await FileLogStore.open(disk, `/data/${LOG_FOLDER}`, LATER_EPOCH);
+    try {
+      return await recoverState(store);
+    } finally {
+      await store.close();
+    }
+  } finally {
+    equal(disk.openFiles, 0);
+  }
+}
+
+function filesOf(disk: SimDisk, extension: string): string[] {
+  return disk.files().filter((path) => path.endsWith(extension));
+}
+
+function positionsOf(topic: TopicState): number[] {
+  return Array.from(
+    { length: topic.tail - topic.liveFrom },
+    (_, index) => topic.index.position(topic.liveFrom + index),
+  );
+}
+
+/** A storage with two topics over several files and a checkpoint in the middle, not closed. */
+async function grown(): Promise<{ disk: SimDisk; storage: Storage; topics: TopicState[] }> {
+  const disk = new SimDisk();
+  const { storage } = await openStorage(disk, new SimClock());
+  const topics = [createTopic(storage, "orders"), createTopic(storage, "mail")];
+  const channel = createChannel(storage, topics[0]!, "worker");
+  for (let round = 0; round < 24; round++) {
+    publish(storage, topics[round % 2]!, "x".repeat(5000), round % 5 === 0 ? 1e12 + round : 0);
+    if (round % 4 === 2) storage.finish(channel, round / 2);
+    await storage.drain();
+    if (round === 10 || round === 20) await storage.maintain();
+  }
+  await settle();
+  return { disk, storage, topics };
+}
+
+function refused(code: LogError["code"], text: RegExp) {
+  return (error: unknown) => {
+    ok(error instanceof LogError, String(error));
+    equal(error.code, code);
+    ok(text.test(error.message), error.message);
+    return true;
+  };
+}
+
+Deno.test("recoverState() refuses a record of a kind that it does not know", async () => {
+  const disk = new SimDisk();
+  const { storage } = await openStorage(disk, new SimClock());
+  createTopic(storage, "orders");
+  storage.log.begin(9, 0);
+  storage.log.finish();
+  await storage.drain();
+  await rejects(
+    recover(copyOf(disk)),
+    refused("newer_format", /the record at \d+ is of kind 9, which this release does not know$/),
+  );
+  await storage.abandon();
+});
+
+Deno.test("recoverState() refuses a log that ends before its checkpoint", async () => {
+  const { disk, storage } = await grown();
+  await storage.close();
+  const path = filesOf(disk, ".log").at(-1)!;
+  const { start, end } = storage.logFiles.at(-1)!;
+  for (const cut of [1, 64, 5000]) {
+    const copy = copyOf(disk);
+    copy.writeDurable(path, disk.bytes(path).slice(0, end - start - cut));
+    await rejects(recover(copy), refused("damaged", /ends at position \d+, but was on disk up to/));
+  }
+});
+
+Deno.test("recoverState() refuses to start without the files that its checkpoint builds on", async () => {
+  const { disk, storage, topics } = await grown();
+  const gap = copyOf(disk, (path) => path === filesOf(disk, ".log").at(-2));
+  await rejects(recover(gap), refused("missing_file", /bytes are missing between position/));
+  const channel = topics[0]!.channels.get("worker")!;
+  storage.emptyChannel(channel, topics[0]!.tail);
+  createChannel(storage, topics[1]!, "worker");
+  storage.emptyChannel(topics[1]!.channels.get("worker")!, topics[1]!.tail);
+  await storage.drain();
+  await storage.maintain();
+  await storage.close();
+  ok(storage.logFiles[0]!.start > 0);
+  const copy = copyOf(disk, (path) => path.endsWith(".ckp"));
+  await rejects(
+    recover(copy),
+    refused("damaged", /no checkpoint can be read and the log before position \d+ is gone$/),
+  );
+});
+
+Deno.test("recoverState() loses one message to a flipped bit in the last group before a clean stop", async () => {
+  const disk = new SimDisk();
+  const { storage } = await openStorage(disk, new SimClock());
+  const topic = createTopic(storage, "orders");
+  for (const body of ["first", "damaged", "third"]) publish(storage, topic, body);
+  await storage.close();
+  const position = topic.index.position(1);
+  const copy = copyOf(disk);
+  copy.flipBit(filesOf(disk, ".log")[0]!, position + 20, 1);
+  const recovered = await recover(copy);
+  equal(recovered.damage.length, 1);
+  const again = recovered.state.topics.get("orders")!;
+  deepEqual(positionsOf(again), [topic.index.position(0), -1, topic.index.position(2)]);
+  deepEqual([again.tail, recovered.end], [3, storage.log.end]);
+});
+
+Deno.test("recoverState() does not give an offset out again whose damaged message was finished", async () => {
+  const disk = new SimDisk();
+  const clock = new SimClock();
+  const { storage } = await openStorage(disk, clock);
+  const topic = createTopic(storage, "orders");
+  const channel = createChannel(storage, topic, "worker");
+  publish(storage, topic, "damaged");
+  await storage.drain();
+  storage.finish(channel, 0);
+  await storage.drain();
+  await storage.abandon();
+  disk.flipBit(filesOf(disk, ".log")[0]!, topic.index.position(0) + 20, 1);
+  const again = await openStorage(disk, clock);
+  equal(again.storage.opening.damage.length, 1);
+  const recovered = again.storage.state.topics.get("orders")!;
+  const offset = publish(again.storage, recovered, "new");
+  await again.storage.drain();
+  equal(recovered.channels.get("worker")!.finished.has(offset), false);
+  await again.storage.close();
+});
+
+Deno.test("recoverState() rebuilds sidecars that are missing or damaged, and stores them", async () => {
+  const { disk, storage, topics } = await grown();
+  await storage.close();
+  const sidecars = filesOf(disk, ".idx");
+  ok(sidecars.length >= 4);
+  const expected = topics.map(positionsOf);
+  const spoilt: readonly ((copy: SimDisk, path: string) => Promise<void> | void)[] = [
+    () => {},
+    (copy, path) => copy.remove(path),
+    (copy, path) => copy.flipBit(path, 30, 2),
+    (copy, path) => copy.writeDurable(path, new Uint8Array()),
+  ];
+  for (const spoil of spoilt) {
+    const copy = copyOf(disk);
+    for (const path of sidecars) await spoil(copy, path);
+    const { state, damage } = await recover(copy);
+    deepEqual(damage, []);
+    deepEqual(topics.map(({ name }) => positionsOf(state.topics.get(name)!)), expected);
+    deepEqual(filesOf(copy, ".idx"), sidecars);
+    for (const path of sidecars) deepEqual(copy.bytes(path), disk.bytes(path), path);
+  }
+});
+
+Deno.test("recoverState() falls back to the older checkpoint when the newest is damaged", async () => {
+  const { disk, storage, topics } = await grown();
+  const [older, newer] = filesOf(disk, ".ckp");
+  ok(older !== undefined && newer !== undefined);
+  const expected = encodeCheckpoint(storage.state, 0);
+  const whole = await recover(copyOf(disk));
+  equal(whole.checkpoint, Number(/(\d{16})/.exec(newer)![1]));
+  for (const damaged of [[newer], [older, newer]]) {
+    const copy = copyOf(disk);
+    for (const path of damaged) copy.flipBit(path, 12, 5);
+    const recovered = await recover(copy);
+    equal(recovered.checkpoint < whole.checkpoint, true);
+    deepEqual(encodeCheckpoint(recovered.state, 0), expected);
+    deepEqual(
+      topics.map(({ name }) => positionsOf(recovered.state.topics.get(name)!)),
+      topics.map(positionsOf),
+    );
+  }
+  await storage.abandon();
+});
+
+Deno.test("recoverState() forgets ephemeral topics, also one that came and went and came again", async () => {
+  const disk = new SimDisk();
+  const clock = new SimClock();
+  for (let start = 0; start < 3; start++) {
+    const { storage } = await openStorage(disk, clock);
+    deepEqual(
+      [storage.state.topics.size, storage.state.topicsByNumber.size],
+      [0, 0],
+      `start ${start}`,
+    );
+    equal(storage.state.channelsByNumber.size, 0);
+    const topic = createTopic(storage, "trace#ephemeral");
+    equal(topic.number, start + 1);
+    createChannel(storage, topic, "worker");
+    publish(storage, topic, "m");
+    await storage.drain();
+    await storage.abandon();
+  }
+});
+
+Deno.test("recoverState() has deferred messages wait again that somebody is still owed", async () => {
+  const disk = new SimDisk();
+  const { storage } = await openStorage(disk, new SimClock());
+  const topic = createTopic(storage, "orders");
+  const kept = createTopic(storage, "kept");
+  const [one, two] = [createChannel(storage, topic, "one"), createChannel(storage, topic, "two")];
+  for (const dueMs of [500, 0, 300, 400]) publish(storage, topic, "m", dueMs);
+  publish(storage, kept, "m", 900);
+  storage.finish(one, 0);
+  storage.finish(one, 3);
+  storage.finish(two, 3);
+  await storage.drain();
+  const { state } = await recover(copyOf(disk));
+  const due: [number, number][] = [];
+  const heap = state.topics.get("orders")!.due;
+  while (heap.size > 0) {
+    const dueMs = heap.earliestMs;
+    heap.pop();
+    due.push([dueMs, heap.poppedOffset]);
+  }
+  deepEqual(due, [[300, 2], [500, 0]]);
+  equal(state.topics.get("kept")!.due.earliestMs, 900);
+  await storage.abandon();
+});
+
+/** One random thing that a broker does. */
+function step(storage: Storage, random: SeededRandom, names: { next: number }): void {
+  const topics = [...storage.state.topics.values()];
+  const topic = topics.length === 0 ? null : random.pick(topics);
+  const channels = topic === null ? [] : [...topic.channels.values()];
+  const channel = channels.length === 0 ? null : random.pick(channels);
+  const what = random.below(100);
+  if (topic === null || (what < 2 && topics.length < 4)) {
+    createTopic(storage, `topic${names.next++}`);
+  } else if (channel === null || (what < 5 && channels.length < 4)) {
+    if (random.chance(0.4)) createChannel(storage, topic, `channel${names.next++}`);
+    else publish(storage, topic, "k".repeat(random.below(800)));
+  } else if (what < 50) {
+    publish(storage, topic, "m".repeat(random.below(900)), random.chance(0.2) ? random.u32() : 0);
+  } else if (what < 80) {
+    const { floor } = channel.finished;
+    const offset = random.chance(0.5) ? floor : floor + random.below(30);
+    if (offset < topic.tail) storage.finish(channel, offset);
+  } else if (what < 90) {
+    const offset = channel.finished.floor + random.below(10);
+    if (offset < topic.tail) {
+      storage.requeue(channel, offset, random.below(9), random.chance(0.5) ? random.u32() : 0);
+    }
+  } else {
+    const paused = random.chance(0.5);
+    const events: readonly Event[] = [
+      { type: "channel_paused", channel: channel.number, paused },
+      { type: "topic_paused", topic: topic.number, paused, at: topic.tail },
+      {
+        type: "topic_emptied",
+        topic: topic.number,
+        from: Math.max(0, topic.tail - random.below(20)),
+        to: topic.tail,
+      },
+      {
+        type: "channel_emptied",
+        channel: channel.number,
+        to: Math.min(topic.tail, channel.finished.floor + random.below(40)),
+      },
+      { type: "channel_deleted", channel: channel.number, keepFrom: topic.tail },
+      { type: "topic_deleted", topic: topic.number },
+    ];
+    const event = events[random.pick([0, 1, 2, 3, 3, 3, 3, 4, 5])]!;
+    if (event.type !== "topic_deleted" || random.chance(0.3)) storage.decide(event);
+  }
+}
+
+Deno.test("replay equals the live state at any point, with any checkpoint and sidecars, over starts", async () => {
+  let withoutCheckpoint = 0;
+  let reclaimed = 0;
+  for (let seed = 0; seed < 14; seed++) {
+    const random = new SeededRandom(seed);
+    const disk = new SimDisk();
+    const clock = new SimClock();
+    const names = { next: 0 };
+    let { storage } = await openStorage(disk, clock);
+    for (let count = 0; count < 1200; count++) {
+      while (!storage.hasRoom(1000)) await storage.room();
+      step(storage, random, names);
+      if (random.chance(0.05)) await storage.drain();
+      if (random.chance(0.02)) await storage.maintain();
+      if (random.chance(0.005)) {
+        await storage.drain();
+        await (random.chance(0.5) ? storage.close() : storage.abandon());
+        ({ storage } = await openStorage(disk, clock));
+      }
+      if (!random.chance(0.008)) continue;
+      await storage.drain();
+      await settle();
+      if (storage.logFiles[0]!.start > 0) reclaimed++;
+      const live = encodeCheckpoint(storage.state, 0);
+      for (const leaveOut of [/none/, /\.idx$/, /\.ckp$/]) {
+        if (leaveOut.test(".ckp")) {
+          if (storage.logFiles[0]!.start > 0) continue;
+          withoutCheckpoint++;
+        }
+        const copy = copyOf(disk, (path) => leaveOut.test(path));
+        const recovered = await recover(copy);
+        const what = `seed ${seed} step ${count} without ${leaveOut}`;
+        equal(new TextDecoder().decode(encodeCheckpoint(recovered.state, 0)), text(live), what);
+        deepEqual([recovered.damage, recovered.end], [[], storage.log.end], what);
+        for (const topic of storage.state.topics.values()) {
+          const other = recovered.state.topics.get(topic.name)!;
+          deepEqual(positionsOf(other), positionsOf(topic), what);
+        }
+      }
+    }
+    await storage.close();
+    equal(disk.openFiles, 0);
+  }
+  ok(withoutCheckpoint > 5 && reclaimed > 5, `${withoutCheckpoint} ${reclaimed}`);
+});
+
+function text(bytes: Uint8Array): string {
+  return new TextDecoder().decode(bytes);
+}
