@@ -79,9 +79,14 @@ export class RefusedError extends Error {
   }
 }
 
-/** A clock of the wall may jump; nothing deferred is looked at later than this after it is due. */
-const WAKE_MS_MAX = 5000;
+/** A timer takes only so long a delay; it is set again. */
+const WAKE_MS_MAX = 60_000;
 const MAINTAIN_MS = 1000;
+/** Bodies up to this size may use all memory for publishes, larger ones only a share. */
+const SMALL_BODY_BYTES = 64 * 1024;
+const LARGE_SHARE = 3 / 4;
+/** What creating a channel takes in the log, at most. */
+const CHANNEL_EVENT_BYTES = 256;
 
 /** See the module. */
 export class Broker implements ChannelEffects {
@@ -229,6 +234,8 @@ export class Broker implements ChannelEffects {
   /** Ends a subscription; an ephemeral channel goes with its last one. */
   leave(topic: Topic, channel: Channel, consumer: Consumer): void {
     channel.leave(consumer);
+    // After a failure nothing can be decided any more, and nothing ephemeral survives the restart.
+    if (this.failure !== null) return;
     if (channel.state.ephemeral && channel.consumers.size === 0 && !channel.deleted) {
       this.deleteChannel(topic, channel);
     }
@@ -280,7 +287,10 @@ export class Broker implements ChannelEffects {
 
   /** Takes memory for a body that arrives in parts; false when all of it is in use. */
   stage(bytes: number): boolean {
-    if (this.stagedBytes + bytes > this.#options.publishBytesMax) return false;
+    const { publishBytesMax } = this.#options;
+    // Large bodies cannot take all of it, so that many which never end leave the small ones room.
+    const bytesMax = bytes <= SMALL_BODY_BYTES ? publishBytesMax : publishBytesMax * LARGE_SHARE;
+    if (this.stagedBytes + bytes > bytesMax) return false;
     this.stagedBytes += bytes;
     return true;
   }
@@ -320,6 +330,7 @@ export class Broker implements ChannelEffects {
   /** Resolves when the log is durable up to `position`; rejects when it never will be. */
   durableTo(position: number): Promise<void> {
     if (this.storage.log.durableEnd >= position) return Promise.resolve();
+    if (this.failure !== null) return Promise.reject(this.failure);
     this.storage.commit();
     return new Promise((resolve, reject) =>
       this.await({
@@ -435,8 +446,19 @@ export class Broker implements ChannelEffects {
     topic.state.settled = false;
     const names = await knownChannels(topic.state.name);
     if (topic.deleted || this.#closed || this.failure !== null) return;
-    for (const name of names) {
-      if (!isEphemeral(name) && !this.exiting) this.ensureChannel(topic, name);
+    try {
+      for (const name of names) {
+        if (isEphemeral(name)) continue;
+        while (!this.hasRoom(CHANNEL_EVENT_BYTES, 1)) await this.room();
+        if (topic.deleted || this.#closed) return;
+        this.ensureChannel(topic, name);
+      }
+    } catch (error) {
+      if (!(error instanceof RefusedError)) throw error;
+      this.logger.warn("Cannot make the channels that others know", {
+        topic: topic.state.name,
+        error: error.message,
+      });
     }
     topic.state.settled = true;
     topic.settle();

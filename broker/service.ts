@@ -38,6 +38,9 @@ export const CHANNELS_PER_TOPIC_MAX = 10_000;
 /** How long a peer may take to send the body of a publish over HTTP. */
 export const HTTP_BODY_TIMEOUT_MS = 60_000;
 
+/** How long requests under way may take when the service stops, within the shutdown timeout. */
+const HTTP_GRACE_MS_MAX = 1_000;
+
 /** The world a service runs in. */
 export interface ServiceSeams {
   readonly disk: Disk;
@@ -157,7 +160,7 @@ export class Service {
     await this.#peers.stop();
     this.tcp.stopAccepting();
     const grace = this.#seams.clock.setTimer(
-      this.#settings.values.shutdownTimeoutMs / 2,
+      Math.min(HTTP_GRACE_MS_MAX, this.#settings.values.shutdownTimeoutMs / 4),
       () => this.#httpAbort.abort(),
     );
     await this.#http.shutdown();

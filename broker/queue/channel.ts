@@ -26,7 +26,7 @@ import { Consumer, type ConsumerPort, ConsumerRing } from "./consumer.ts";
 import { InFlightTable } from "./in_flight.ts";
 import { FOUND, GONE, type MessageSource } from "./message_source.ts";
 import { OffsetQueue } from "./offset_queue.ts";
-import { NOT_SCHEDULED, type Timed } from "./schedule.ts";
+import { NOT_SCHEDULED, type Timed, wallDueMs } from "./schedule.ts";
 
 /** What a channel asks of the broker. */
 export interface ChannelEffects {
@@ -200,7 +200,7 @@ export class Channel implements Timed {
       this.#lastWasReady = true;
     } else {
       this.#deferred.push(dueMs, offset, attempts);
-      this.#effects.schedule(this, nowMs + delayMs);
+      this.#effects.schedule(this, wallDueMs(dueMs, nowMs, wallMs));
     }
     this.writable(consumer);
     return "done";
@@ -390,7 +390,10 @@ export class Channel implements Timed {
       this.timeoutCount++;
       expired = true;
     }
-    if (expired) this.writable(consumer);
+    if (!expired) return;
+    // As after REQ: from the tail of the queue.
+    this.#lastWasReady = true;
+    this.writable(consumer);
   }
 
   #takeBackAll(consumer: Consumer): void {
@@ -403,7 +406,8 @@ export class Channel implements Timed {
   }
 
   #schedule(nowMs: number, wallMs: number): void {
-    let dueMs = nowMs + this.#deferred.earliestMs - wallMs;
+    const { earliestMs } = this.#deferred;
+    let dueMs = earliestMs < Infinity ? wallDueMs(earliestMs, nowMs, wallMs) : Infinity;
     for (const consumer of this.consumers.values()) {
       const { head } = consumer.deliveries;
       if (head >= 0) dueMs = Math.min(dueMs, this.#inFlight.deadlineMs(head));

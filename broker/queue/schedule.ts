@@ -13,6 +13,14 @@ export interface Timed {
 /** `scheduledMs` of what is not in a schedule. */
 export const NOT_SCHEDULED = Infinity;
 
+/** The clock of the wall may jump: what is due by it is looked at again at least this often. */
+export const WALL_CHECK_MS_MAX = 5000;
+
+/** When to look at something that is due at `dueWallMs`, in monotonic ms. */
+export function wallDueMs(dueWallMs: number, nowMs: number, wallMs: number): number {
+  return nowMs + Math.min(dueWallMs - wallMs, WALL_CHECK_MS_MAX);
+}
+
 interface Entry {
   readonly dueMs: number;
   readonly timed: Timed;

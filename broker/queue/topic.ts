@@ -4,7 +4,7 @@
  */
 import type { ChannelState, TopicState } from "../storage/mod.ts";
 import { Channel, type ChannelEffects, type ChannelOptions } from "./channel.ts";
-import { NOT_SCHEDULED, type Timed } from "./schedule.ts";
+import { NOT_SCHEDULED, type Timed, wallDueMs } from "./schedule.ts";
 
 /** The running side of a {@linkcode TopicState}. */
 export class Topic implements Timed {
@@ -112,7 +112,9 @@ export class Topic implements Timed {
 
   #schedule(nowMs: number, wallMs: number): void {
     const { earliestMs } = this.state.due;
-    if (earliestMs < Infinity) this.#effects.schedule(this, nowMs + earliestMs - wallMs);
+    if (earliestMs < Infinity) {
+      this.#effects.schedule(this, wallDueMs(earliestMs, nowMs, wallMs));
+    }
   }
 }
 

@@ -8,6 +8,7 @@
  */
 import { errorReply, HttpError, parseQuery, readBody, textReply } from "@sluice/shared/http";
 import { isValidName, MpubScanner } from "@sluice/shared/protocol";
+import { InvariantError } from "@sluice/shared/runtime";
 import type { Broker } from "../broker.ts";
 import type { Topic } from "../queue/mod.ts";
 import { refusal } from "./http_refusal.ts";
@@ -26,7 +27,12 @@ export interface HttpPublisherOptions {
 const LINE_FEED = 0x0a;
 const DIGITS_REGEXP = /^\d{1,15}$/;
 
-/** A message within a body. */
+/** Messages within a body that was checked. `each` makes no list: a body may hold millions. */
+interface Parts {
+  readonly count: number;
+  readonly each: () => Iterable<Part>;
+}
+
 interface Part {
   readonly start: number;
   readonly end: number;
@@ -43,20 +49,22 @@ export class HttpPublisher {
   }
 
   publish(request: Request): Promise<Response> {
-    return this.#answer(async () => {
-      const { messageBytesMax } = this.#options;
-      const body = await this.#receive(request, messageBytesMax, "MSG_TOO_BIG");
+    const { messageBytesMax } = this.#options;
+    return this.#answer(request, messageBytesMax, "MSG_TOO_BIG", async (body) => {
       if (body.length === 0) throw new HttpError(400, "MSG_EMPTY");
       const query = this.#query(request);
       const topic = this.#topic(query);
       const dueMs = this.#dueMs(query);
-      await this.#write(topic, body, [{ start: 0, end: body.length }], dueMs);
+      await this.#write(topic, body, {
+        count: 1,
+        each: () => [{ start: 0, end: body.length }],
+      }, dueMs);
     });
   }
 
   publishMany(request: Request): Promise<Response> {
-    return this.#answer(async () => {
-      const body = await this.#receive(request, this.#options.bodyBytesMax, "BODY_TOO_BIG");
+    const { bodyBytesMax } = this.#options;
+    return this.#answer(request, bodyBytesMax, "BODY_TOO_BIG", async (body) => {
       const query = this.#query(request);
       const topic = this.#topic(query);
       const dueMs = this.#dueMs(query);
@@ -65,31 +73,39 @@ export class HttpPublisher {
     });
   }
 
-  async #answer(publish: () => Promise<void>): Promise<Response> {
-    try {
-      await publish();
-      return textReply("OK");
-    } catch (error) {
-      if (error instanceof HttpError) return errorReply(error.status, error.code);
-      this.#broker.logger.error("Cannot publish over HTTP", { error: String(error) });
-      return errorReply(500, "INTERNAL_ERROR");
-    }
-  }
-
-  /** Reads a body, within the memory that all publishes share. */
-  async #receive(request: Request, bytesMax: number, tooLarge: string): Promise<Uint8Array> {
+  /** Reads a body, within the memory that all publishes share until they are on disk. */
+  async #answer(
+    request: Request,
+    bytesMax: number,
+    tooLarge: string,
+    publish: (body: Uint8Array) => Promise<void>,
+  ): Promise<Response> {
+    const broker = this.#broker;
     const declared = Number(request.headers.get("content-length") ?? bytesMax);
     if (!(declared <= bytesMax)) {
       await request.body?.cancel();
-      throw new HttpError(413, tooLarge);
+      return errorReply(413, tooLarge);
     }
-    const broker = this.#broker;
     if (!broker.stage(declared)) {
       await request.body?.cancel();
-      throw new HttpError(429, "TOO_MANY_BYTES");
+      return errorReply(429, "TOO_MANY_BYTES");
     }
+    try {
+      await publish(await this.#receive(request, bytesMax, tooLarge));
+      return textReply("OK");
+    } catch (error) {
+      if (error instanceof HttpError) return errorReply(error.status, error.code);
+      if (error instanceof InvariantError) throw error;
+      broker.logger.error("Cannot publish over HTTP", { error: String(error) });
+      return errorReply(500, "INTERNAL_ERROR");
+    } finally {
+      broker.unstage(declared);
+    }
+  }
+
+  async #receive(request: Request, bytesMax: number, tooLarge: string): Promise<Uint8Array> {
     const late = new AbortController();
-    const timer = broker.clock.setTimer(this.#options.bodyTimeoutMs, () => late.abort());
+    const timer = this.#broker.clock.setTimer(this.#options.bodyTimeoutMs, () => late.abort());
     try {
       const body = await readBody(request, bytesMax, late.signal);
       if (body.kind === "too_large") throw new HttpError(413, tooLarge);
@@ -97,7 +113,6 @@ export class HttpPublisher {
       return body.bytes;
     } finally {
       timer.cancel();
-      broker.unstage(declared);
     }
   }
 
@@ -129,44 +144,43 @@ export class HttpPublisher {
     return deferMs === 0 ? 0 : this.#broker.clock.wallMs() + deferMs;
   }
 
-  #lines(body: Uint8Array): Part[] {
-    const parts: Part[] = [];
-    for (let start = 0; start < body.length;) {
-      const found = body.indexOf(LINE_FEED, start);
-      const end = found < 0 ? body.length : found;
+  #lines(body: Uint8Array): Parts {
+    let count = 0;
+    for (const { start, end } of lines(body)) {
       if (end - start > this.#options.messageBytesMax) throw new HttpError(413, "MSG_TOO_BIG");
-      if (end > start) parts.push({ start, end });
-      start = end + 1;
+      count++;
     }
-    return parts;
+    return { count, each: () => lines(body) };
   }
 
-  #binaryParts(body: Uint8Array): Part[] {
+  #binaryParts(body: Uint8Array): Parts {
     const scanner = new MpubScanner(this.#options);
     scanner.begin(body.length);
-    const error = scanner.check(body, 0, body.length) ??
-      (body.length === 0 ? scanner.endOfStream() : undefined);
+    const error = scanner.check(body, 0, body.length);
     if (error !== undefined) throw new HttpError(413, error.code.slice("E_".length));
-    const parts: Part[] = [];
     scanner.rewind();
-    while (scanner.nextMessage(body, 0)) {
-      parts.push({ start: scanner.messageStart, end: scanner.messageEnd });
-    }
-    return parts;
+    return {
+      count: scanner.messageCount,
+      *each() {
+        while (scanner.nextMessage(body, 0)) {
+          yield { start: scanner.messageStart, end: scanner.messageEnd };
+        }
+      },
+    };
   }
 
   /** Writes the messages, in one group when they fit one, and waits for the disk. */
   async #write(
     topic: Topic,
     body: Uint8Array,
-    parts: readonly Part[],
+    parts: Parts,
     dueMs: number,
   ): Promise<void> {
     const broker = this.#broker;
-    const isWhole = broker.storage.fitsGroup(body.length, parts.length);
-    while (isWhole && !broker.hasRoom(body.length, parts.length)) await broker.room();
+    const isWhole = broker.storage.fitsGroup(body.length, parts.count);
+    while (isWhole && !broker.hasRoom(body.length, parts.count)) await broker.room();
     try {
-      for (const { start, end } of parts) {
+      for (const { start, end } of parts.each()) {
         while (!isWhole && !broker.hasRoom(end - start, 1)) await broker.room();
         broker.publish(
           topic.deleted ? broker.ensureTopic(topic.state.name) : topic,
@@ -180,6 +194,16 @@ export class HttpPublisher {
     } catch (error) {
       throw refusal(error);
     }
+  }
+}
+
+/** The lines of a text body that are not empty. */
+function* lines(body: Uint8Array): Iterable<Part> {
+  for (let start = 0; start < body.length;) {
+    const found = body.indexOf(LINE_FEED, start);
+    const end = found < 0 ? body.length : found;
+    if (end > start) yield { start, end };
+    start = end + 1;
   }
 }
 

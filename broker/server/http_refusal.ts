@@ -1,9 +1,11 @@
 /** How a refused operation is answered over HTTP. */
 import { HttpError } from "@sluice/shared/http";
+import { InvariantError } from "@sluice/shared/runtime";
 import { RefusedError } from "../broker.ts";
 
-/** The HTTP error for a refused operation. */
+/** The HTTP error for a refused operation. A broken invariant is thrown on: the service must stop. */
 export function refusal(error: unknown): HttpError {
+  if (error instanceof InvariantError) throw error;
   if (!(error instanceof RefusedError)) return new HttpError(503, "STORAGE_FAULT");
   switch (error.code) {
     case "exiting":

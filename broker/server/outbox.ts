@@ -19,8 +19,10 @@ const KEEP_BYTES_MAX = 16 * 1024;
 export interface OutboxListener {
   /** A write has ended and there may be room again. */
   drained(): void;
-  /** Nothing more is written: all of it is, after `closeAfterFlush`, or the connection is broken. */
-  ended(): void;
+  /** After `endAfterFlush`: everything is written. */
+  finished(): void;
+  /** The connection is broken: nothing is written any more. */
+  broken(): void;
 }
 
 /** See the module. */
@@ -28,8 +30,8 @@ export class Outbox {
   /** The buffer being filled; `reserve` says where. */
   buffer: Uint8Array = new Uint8Array(0);
   messageBytesMax: number;
-  /** Monotonic ms at which the write under way began; 0 when there is none. */
-  pendingSinceMs = 0;
+  /** Monotonic ms at which the write under way began, if one is. */
+  pendingSinceMs: number | null = null;
 
   readonly #connection: Connection;
   readonly #clock: Clock;
@@ -38,7 +40,7 @@ export class Outbox {
   #spare: Uint8Array = new Uint8Array(0);
   #writingBytes = 0;
   #broken = false;
-  #closing = false;
+  #ending = false;
 
   constructor(
     connection: Connection,
@@ -85,7 +87,7 @@ export class Outbox {
   flush(): void {
     if (this.#writingBytes > 0 || this.#broken) return;
     if (this.#length === 0) {
-      if (this.#closing) this.#listener.ended();
+      if (this.#ending) this.#listener.finished();
       return;
     }
     const writing = this.buffer;
@@ -96,24 +98,33 @@ export class Outbox {
     this.#connection.writeAll(writing.subarray(0, this.#writingBytes)).then(
       () => {
         this.#writingBytes = 0;
-        this.pendingSinceMs = 0;
-        const keep = this.#length > 0 || writing.length <= KEEP_BYTES_MAX;
-        this.#spare = keep ? writing : new Uint8Array(0);
-        this.#listener.drained();
+        this.pendingSinceMs = null;
+        this.#spare = writing;
+        if (this.#length === 0) {
+          this.buffer = kept(this.buffer);
+          this.#spare = kept(writing);
+        }
+        // The next write first: it is what makes room.
         this.flush();
+        this.#listener.drained();
       },
       () => {
         this.#broken = true;
         this.#writingBytes = 0;
         this.#length = 0;
-        this.#listener.ended();
+        this.#listener.broken();
       },
     );
   }
 
   /** Tells the listener once everything that waits is written. */
-  closeAfterFlush(): void {
-    this.#closing = true;
+  endAfterFlush(): void {
+    this.#ending = true;
     this.flush();
   }
+}
+
+/** A buffer for when nothing waits. */
+function kept(buffer: Uint8Array): Uint8Array {
+  return buffer.length <= KEEP_BYTES_MAX ? buffer : new Uint8Array(0);
 }

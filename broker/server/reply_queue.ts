@@ -15,10 +15,14 @@ interface Held {
   readonly frame: Uint8Array | null;
 }
 
+/** What an entry takes besides its frame. */
+const ENTRY_BYTES = 64;
+
 /** The held replies of one connection. */
 export class ReplyQueue {
   readonly #held: Held[] = [];
   readonly #outbox: Outbox;
+  #heldBytes = 0;
 
   constructor(outbox: Outbox) {
     this.#outbox = outbox;
@@ -26,6 +30,11 @@ export class ReplyQueue {
 
   get isEmpty(): boolean {
     return this.#held.length === 0;
+  }
+
+  /** Memory that the held replies take, about. OKs of one group count once. */
+  get heldBytes(): number {
+    return this.#heldBytes;
   }
 
   /** Adds an OK for what was written in `group`, durable at `position`. */
@@ -37,12 +46,14 @@ export class ReplyQueue {
       return;
     }
     this.#held.push({ position, group, oks: 1, frame: null });
+    this.#heldBytes += ENTRY_BYTES;
   }
 
   /** Adds a frame; `position` is 0 when it confirms nothing. */
   frame(frame: Uint8Array, position: number): void {
-    if (this.#held.length === 0 && position === 0) this.#outbox.add(frame);
-    else this.#held.push({ position, group: -1, oks: 0, frame });
+    if (this.#held.length === 0 && position === 0) return this.#outbox.add(frame);
+    this.#held.push({ position, group: -1, oks: 0, frame });
+    this.#heldBytes += ENTRY_BYTES + frame.length;
   }
 
   /** Releases what `durableEnd` allows; returns whether anything went out. */
@@ -51,6 +62,7 @@ export class ReplyQueue {
     for (const held of this.#held) {
       if (held.position > durableEnd) break;
       count++;
+      this.#heldBytes -= ENTRY_BYTES + (held.frame?.length ?? 0);
       if (held.frame !== null) this.#outbox.add(held.frame);
       else addOks(this.#outbox, held.oks);
     }
@@ -61,6 +73,7 @@ export class ReplyQueue {
   /** What was held back will never be confirmed. */
   clear(): void {
     this.#held.length = 0;
+    this.#heldBytes = 0;
   }
 }
 

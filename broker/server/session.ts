@@ -9,7 +9,8 @@
  * - Replies go out in the order of their commands, an OK only once its messages are on disk.
  * - When the broker has no room for a command that writes, the session stops in front of it
  *   ({@linkcode Session.blocked}) and so stops reading: the client waits, nothing grows.
- * - A fatal error ends the session once everything before it has been answered.
+ * - A fatal error ends the session once everything before it has been answered. What the client
+ *   still sends is then read and dropped for a moment, so that the error reaches it.
  */
 import {
   authDisabled,
@@ -98,6 +99,9 @@ const OUTBOX_MESSAGE_BYTES = 64 * 1024;
 const REPLY_BYTES_MAX = 1024 * 1024;
 /** How long a connection that is to be closed may take to read what it is still owed. */
 const CLOSE_MS_MAX = 10_000;
+/** How long, and how much, is read and dropped after a fatal error until the client closes. */
+export const LINGER_MS_MAX = 1_000;
+export const LINGER_BYTES_MAX = 8 * 1024 * 1024;
 
 /** See the module. */
 export class Session implements ConsumerPort, DurableWaiter, Flushable, OutboxListener {
@@ -126,8 +130,15 @@ export class Session implements ConsumerPort, DurableWaiter, Flushable, OutboxLi
   #walking = false;
   #waiting = false;
   #flushing = false;
+  /** Messages wait until the log is durable up to here and the OK to SUB has gone out. */
+  #subscribedAt = 0;
   /** No command is taken any more: a fatal error or the end of the stream. */
   #ended = false;
+  /** Whether what comes in after the last answer is dropped for a while before closing. */
+  #lingers = false;
+  /** Bytes still to drop; -1 until the last answer is written. */
+  #lingerBytes = -1;
+  #left = false;
   #closed = false;
   #lastCommandMs: number;
   #heartbeat: Timer | null = null;
@@ -152,9 +163,9 @@ export class Session implements ConsumerPort, DurableWaiter, Flushable, OutboxLi
     this.#armHeartbeat();
   }
 
-  /** Whether it takes no more commands: a fatal error, the end of the stream, or closed. */
-  get over(): boolean {
-    return this.#ended;
+  /** Whether it is closed: nothing is read any more. */
+  get closed(): boolean {
+    return this.#closed;
   }
 
   get remoteAddress(): string {
@@ -170,22 +181,31 @@ export class Session implements ConsumerPort, DurableWaiter, Flushable, OutboxLi
   }
 
   get writable(): boolean {
-    return this.#outbox.hasRoom;
+    return this.#outbox.hasRoom && this.#subscribedAt === 0;
   }
 
   /** Takes received bytes; while `blocked` is set afterwards, they are still in use. */
   receive(buffer: Uint8Array, start: number, end: number): void {
+    if (this.#ended) return this.#drop(end - start);
     this.#decoder.feed(buffer, start, end);
     this.#process();
   }
 
   /** The peer sends no more. What it is owed is still written. */
   endOfStream(): void {
+    this.#lingers = false;
+    if (this.#lingerBytes >= 0) return this.close();
     if (this.#ended) return;
-    this.#ended = true;
     const error = endOfStreamError(this.#verb, this.#decoder.position, this.#mpub);
     if (error !== undefined) this.#replyFrame(encodeErrorFrame(error), 0);
-    this.#closeWhenAnswered();
+    this.#end();
+  }
+
+  /** Takes no more commands and closes once everything so far is answered. */
+  end(): void {
+    this.#lingers = false;
+    if (this.#lingerBytes >= 0) return this.close();
+    if (!this.#ended) this.#end();
   }
 
   /** Ends the session at once: what is in flight goes back, what is unanswered stays so. */
@@ -197,10 +217,7 @@ export class Session implements ConsumerPort, DurableWaiter, Flushable, OutboxLi
     this.#heartbeat = null;
     this.#unstage();
     this.#replies.clear();
-    const subscription = this.#subscription;
-    if (subscription !== null) {
-      this.#broker.leave(subscription.topic, subscription.channel, subscription.consumer);
-    }
+    this.#leave();
     this.#connection.close();
     this.#unblock?.();
     this.#onClose(this);
@@ -230,9 +247,14 @@ export class Session implements ConsumerPort, DurableWaiter, Flushable, OutboxLi
   durable(end: number): boolean {
     if (this.#closed) return false;
     if (this.#replies.release(end)) this.#flushLater();
+    if (this.#subscribedAt !== 0 && this.#subscribedAt <= end) {
+      this.#subscribedAt = 0;
+      this.#wakeChannel();
+    }
+    this.#unblockIfRead();
     if (!this.#replies.isEmpty) return true;
     this.#waiting = false;
-    if (this.#ended) this.#outbox.closeAfterFlush();
+    if (this.#ended) this.#outbox.endAfterFlush();
     return false;
   }
 
@@ -241,10 +263,9 @@ export class Session implements ConsumerPort, DurableWaiter, Flushable, OutboxLi
     if (this.#closed) return;
     // Which of the unanswered publishes are on disk is not known; none of them is confirmed.
     this.#replies.clear();
-    this.#ended = true;
-    const error = new ProtocolError("E_PUB_FAILED", "PUB failed the log cannot be written");
-    this.#outbox.add(encodeErrorFrame(error));
-    this.#closeWhenAnswered();
+    this.#outbox.add(encodeErrorFrame(publishFailed(Verb.PUB, "the log cannot be written")));
+    this.#lingers = true;
+    this.#end();
   }
 
   // Flushable
@@ -258,12 +279,22 @@ export class Session implements ConsumerPort, DurableWaiter, Flushable, OutboxLi
 
   drained(): void {
     if (this.#closed) return;
-    const subscription = this.#subscription;
-    if (subscription !== null) subscription.channel.writable(subscription.consumer);
-    if (this.#unblock !== null && this.#outbox.waitingBytes < REPLY_BYTES_MAX) this.#unblock();
+    this.#wakeChannel();
+    this.#unblockIfRead();
   }
 
-  ended(): void {
+  finished(): void {
+    if (this.#closed) return;
+    if (!this.#lingers) return this.close();
+    if (this.#lingerBytes >= 0) return;
+    this.#lingerBytes = LINGER_BYTES_MAX;
+    this.#leave();
+    this.#connection.closeWrite();
+    this.#closeAfter(LINGER_MS_MAX);
+    this.#unblock?.();
+  }
+
+  broken(): void {
     this.close();
   }
 
@@ -283,8 +314,8 @@ export class Session implements ConsumerPort, DurableWaiter, Flushable, OutboxLi
           this.#fatal(badProtocol());
           break;
         case CommandEvent.LINE_TOO_LONG:
-          this.#ended = true;
-          this.#closeWhenAnswered();
+          this.#lingers = true;
+          this.#end();
           break;
         case CommandEvent.LINE:
           this.#lastCommandMs = this.#broker.clock.monoMs();
@@ -499,6 +530,7 @@ export class Session implements ConsumerPort, DurableWaiter, Flushable, OutboxLi
     const channelName = nameText(line.buffer, line.paramStart(1), line.paramEnd(1));
     try {
       if (broker.exiting) return this.#fatal(subFailed("exiting"));
+      if (broker.failure !== null) return this.#fatal(subFailed("the log cannot be written"));
       const topic = broker.ensureTopic(topicName);
       const channel = broker.ensureChannel(topic, channelName);
       const { messageTimeoutMs, sampleRate } = this.settings;
@@ -514,7 +546,9 @@ export class Session implements ConsumerPort, DurableWaiter, Flushable, OutboxLi
       return this.#fatal(subFailed(error.message));
     }
     // Topic and channel may be new: they are confirmed once they would survive a crash.
-    this.#replyFrame(OK_FRAME, broker.position);
+    const { position } = broker;
+    if (position > broker.storage.log.durableEnd) this.#subscribedAt = position;
+    this.#replyFrame(OK_FRAME, position);
   }
 
   #rdy(): void {
@@ -576,26 +610,49 @@ export class Session implements ConsumerPort, DurableWaiter, Flushable, OutboxLi
 
   /** Stops reading from a client that does not read. */
   #checkUnread(): void {
-    if (this.#outbox.waitingBytes < REPLY_BYTES_MAX || this.#closed) return;
+    if (this.#unreadBytes >= REPLY_BYTES_MAX && !this.#closed) this.#blockUntilUnblocked();
+  }
+
+  /** Bytes of answers that the client has not taken, or that wait for the disk. */
+  get #unreadBytes(): number {
+    return this.#outbox.waitingBytes + this.#replies.heldBytes;
+  }
+
+  #unblockIfRead(): void {
+    if (!this.#ended && this.#unreadBytes < REPLY_BYTES_MAX) this.#unblock?.();
+  }
+
+  #blockUntilUnblocked(): void {
     this.#block(new Promise((resolve) => this.#unblock = resolve));
   }
 
   #block(until: Promise<void>): void {
     this.blocked = until.then(() => {
       this.#unblock = null;
+      // The silence until now was ours.
+      this.#lastCommandMs = this.#broker.clock.monoMs();
       this.#process();
     });
   }
 
+  /** Drops what comes after the last command. */
+  #drop(bytes: number): void {
+    if (this.#closed) return;
+    // Reading goes on once the last answer is written.
+    if (this.#lingerBytes < 0) return this.#blockUntilUnblocked();
+    this.#lingerBytes -= bytes;
+    if (this.#lingerBytes < 0) this.close();
+  }
+
   #fatal(error: ProtocolError): void {
-    this.#ended = true;
+    this.#lingers = true;
     this.#unstage();
     this.#broker.logger.info("Closing a connection after an error", {
       client: this.remoteAddress,
       error: error.text,
     });
     this.#replyFrame(encodeErrorFrame(error), 0);
-    this.#closeWhenAnswered();
+    this.#end();
   }
 
   #replyFrame(frame: Uint8Array, position: number): void {
@@ -611,11 +668,37 @@ export class Session implements ConsumerPort, DurableWaiter, Flushable, OutboxLi
     this.#broker.await(this);
   }
 
-  #closeWhenAnswered(): void {
+  /** Takes no more commands; ends the connection once everything before is answered. */
+  #end(): void {
+    this.#ended = true;
+    this.#stopDeliveries();
     // A peer that does not read its last answers is not waited for.
+    this.#closeAfter(CLOSE_MS_MAX);
+    if (this.#replies.isEmpty) this.#outbox.endAfterFlush();
+  }
+
+  #closeAfter(delayMs: number): void {
     this.#heartbeat?.cancel();
-    this.#heartbeat = this.#broker.clock.setTimer(CLOSE_MS_MAX, () => this.close());
-    if (this.#replies.isEmpty) this.#outbox.closeAfterFlush();
+    this.#heartbeat = this.#broker.clock.setTimer(delayMs, () => this.close());
+  }
+
+  #stopDeliveries(): void {
+    const subscription = this.#subscription;
+    if (subscription !== null && !this.#left) subscription.channel.close(subscription.consumer);
+  }
+
+  /** Gives up the subscription: what is in flight goes back. */
+  #leave(): void {
+    const subscription = this.#subscription;
+    if (subscription === null || this.#left) return;
+    this.#left = true;
+    this.#broker.leave(subscription.topic, subscription.channel, subscription.consumer);
+  }
+
+  #wakeChannel(): void {
+    const subscription = this.#subscription;
+    if (subscription === null || this.#left) return;
+    subscription.channel.writable(subscription.consumer);
   }
 
   #flushLater(): void {
@@ -642,8 +725,9 @@ export class Session implements ConsumerPort, DurableWaiter, Flushable, OutboxLi
   #beat(intervalMs: number): void {
     const nowMs = this.#broker.clock.monoMs();
     const { pendingSinceMs } = this.#outbox;
-    const isSilent = nowMs - this.#lastCommandMs >= 2 * intervalMs;
-    const isStuck = pendingSinceMs > 0 && nowMs - pendingSinceMs >= intervalMs;
+    // While it is blocked, the silence is ours.
+    const isSilent = this.blocked === null && nowMs - this.#lastCommandMs >= 2 * intervalMs;
+    const isStuck = pendingSinceMs !== null && nowMs - pendingSinceMs >= intervalMs;
     if (isSilent || isStuck) {
       this.#broker.logger.info("Closing a connection that is silent or does not read", {
         client: this.remoteAddress,
@@ -652,10 +736,8 @@ export class Session implements ConsumerPort, DurableWaiter, Flushable, OutboxLi
       this.close();
       return;
     }
-    if (!this.#ended) {
-      this.#outbox.add(HEARTBEAT_FRAME);
-      this.#flushLater();
-    }
+    this.#outbox.add(HEARTBEAT_FRAME);
+    this.#flushLater();
     this.#armHeartbeat();
   }
 }

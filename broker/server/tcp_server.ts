@@ -13,6 +13,8 @@ import { Session, type SessionOptions } from "./session.ts";
 
 const READ_BYTES_MIN = 2048;
 const READ_BYTES_MAX = 64 * 1024;
+/** How long the connections may take, when the server closes, to read what they are owed. */
+const CLOSE_MS_MAX = 1_000;
 
 /** Settings of a {@linkcode TcpServer}. */
 export interface TcpServerOptions {
@@ -56,12 +58,19 @@ export class TcpServer {
     this.#listener.close();
   }
 
-  /** Closes every connection; what is in flight goes back to its channel. */
+  /**
+   * Closes every connection once it has taken its answers, or after {@linkcode CLOSE_MS_MAX}; what is
+   * in flight goes back to its channel.
+   */
   async close(): Promise<void> {
     this.stopAccepting();
-    for (const session of [...this.sessions]) session.close();
     await this.#accepting;
+    for (const session of [...this.sessions]) session.end();
+    const late = this.#broker.clock.setTimer(CLOSE_MS_MAX, () => {
+      for (const session of [...this.sessions]) session.close();
+    });
     await Promise.all(this.#running);
+    late.cancel();
   }
 
   async #accept(): Promise<void> {
@@ -89,7 +98,7 @@ export class TcpServer {
     this.sessions.add(session);
     let buffer = new Uint8Array(READ_BYTES_MIN);
     try {
-      while (!session.over) {
+      while (!session.closed) {
         const bytes = await connection.read(buffer);
         if (bytes === null) {
           session.endOfStream();

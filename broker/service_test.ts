@@ -1,0 +1,199 @@
+/** The service put together, in a simulated world. */
+import { deepStrictEqual as equal, match, ok, rejects } from "node:assert/strict";
+import { loadSettings } from "@sluice/shared/config";
+import { AddressInUseError, DiskError, type ServeHttpOptions } from "@sluice/shared/runtime";
+import { Logger } from "@sluice/shared/telemetry";
+import { SeededRandom, settle, SimClock, SimDisk, SimNetwork } from "@sluice/shared/testing";
+import { encodeSub } from "@sluice/shared/protocol";
+import { brokerSettings } from "./config.ts";
+import { Client, HeldDisk, pub } from "./server/world_test.ts";
+import { ListenError, Service } from "./service.ts";
+
+class Machine {
+  readonly simDisk = new SimDisk();
+  readonly disk = new HeldDisk(this.simDisk);
+  readonly clock = new SimClock();
+  readonly network = new SimNetwork();
+  readonly broken: unknown[] = [];
+  readonly lines: string[] = [];
+  httpTaken = false;
+  http: ServeHttpOptions | null = null;
+  /** Resolves what `shutdown` of the HTTP server waits for. */
+  httpBusy: Promise<void> = Promise.resolve();
+
+  start(...args: string[]): Promise<Service> {
+    const declaration = brokerSettings("host");
+    const { values } = loadSettings(declaration, {
+      args: [
+        "--ring-bytes=32MiB",
+        "--data-path=/data",
+        "--tcp-address=127.0.0.1:4150",
+        "--http-address=127.0.0.1:4151",
+        ...args,
+      ],
+      env: {},
+      readFile: () => "",
+    });
+    return Service.start({ declaration, values, hostname: "host", nodeIdGiven: false }, {
+      disk: this.disk,
+      clock: this.clock,
+      random: new SeededRandom(1),
+      network: this.network,
+      serveHttp: (options) => {
+        if (this.httpTaken) throw new AddressInUseError(options.hostname, options.port);
+        this.http = options;
+        const { hostname, port } = options;
+        return { hostname, port, shutdown: () => this.httpBusy };
+      },
+      httpGet: () => Promise.reject(new Error("nobody is asked")),
+      logger: new Logger({ sink: (line) => this.lines.push(line), clock: this.clock }),
+      memory: () => ({ heap_objects: 1 }),
+      onBroken: (error) => this.broken.push(error),
+    });
+  }
+
+  async connect(...first: (string | Uint8Array)[]): Promise<Client> {
+    const client = new Client(await this.network.connect("127.0.0.1", 4150, 1000));
+    client.read();
+    await client.send("  V2", ...first);
+    return client;
+  }
+
+  async ask(method: string, path: string, body?: string): Promise<string> {
+    ok(this.http !== null);
+    const request = new Request(`http://127.0.0.1:4151${path}`, {
+      method,
+      ...(body === undefined ? {} : { body }),
+    });
+    return await (await this.http.handler(request, "127.0.0.1:5")).text();
+  }
+
+  async stop(service: Service, ...clients: readonly Client[]): Promise<void> {
+    await this.clock.runUntil(service.stop(), 20_000);
+    await settle();
+    for (const client of clients) {
+      equal(client.state, "end");
+      client.close();
+    }
+    this.checkClean();
+  }
+
+  checkClean(): void {
+    const { simDisk, clock, network } = this;
+    equal([simDisk.openFiles, clock.pendingTimers, network.openEnds], [0, 0, 0]);
+  }
+}
+
+Deno.test("a service serves TCP and HTTP over one broker, and keeps it over a restart", async () => {
+  const machine = new Machine();
+  const first = await machine.start();
+  equal(await machine.ask("POST", "/pub?topic=t", "by http"), "OK");
+  const client = await machine.connect(pub("t", "by tcp"));
+  equal(client.take(), ["OK"]);
+  await machine.stop(first, client);
+  const second = await machine.start();
+  const consumer = await machine.connect(encodeSub("t", "c"), "RDY 5\n");
+  equal(consumer.take(), ["OK", "by http #1", "by tcp #1"]);
+  await machine.stop(second, consumer);
+});
+
+Deno.test("a service tells its settings, addresses and memory over HTTP", async () => {
+  const machine = new Machine();
+  const service = await machine.start("--broadcast-tcp-port=5", "--msg-timeout=90s");
+  const info = await machine.ask("GET", "/info");
+  match(info, /"broadcast_address":"host","hostname":"host","http_port":4151,"tcp_port":5,/);
+  equal(await machine.ask("GET", "/config/msg_timeout"), "90000000000");
+  match(await machine.ask("GET", "/stats?format=json"), /"memory":{"heap_objects":1}/);
+  match(await machine.ask("GET", "/metrics"), /\nsluice_connections 0\n/);
+  await machine.stop(service);
+});
+
+Deno.test("a taken address is refused with the flag to change, and everything is given back", async () => {
+  const machine = new Machine();
+  const listener = machine.network.listen("127.0.0.1", 4150);
+  const inUse = (flag: string) => (error: unknown) => {
+    ok(error instanceof ListenError);
+    match(error.message, new RegExp(`is in use\\. Choose another address with ${flag}$`));
+    return true;
+  };
+  await rejects(machine.start(), inUse("--tcp-address"));
+  machine.checkClean();
+  listener.close();
+  machine.httpTaken = true;
+  await rejects(machine.start(), inUse("--http-address"));
+  machine.checkClean();
+  machine.httpTaken = false;
+  await machine.stop(await machine.start());
+});
+
+Deno.test("a Unix socket is refused by name", async () => {
+  const machine = new Machine();
+  await rejects(machine.start("--tcp-address=/tmp/socket"), /--tcp-address=.*not supported/);
+  machine.checkClean();
+});
+
+Deno.test("a data folder that another service holds is refused", async () => {
+  const machine = new Machine();
+  const service = await machine.start();
+  await rejects(machine.start("--tcp-address=127.0.0.1:5150"), DiskError);
+  await machine.stop(service);
+});
+
+Deno.test("stopping answers what was accepted, refuses what is new, and waits for HTTP", async () => {
+  const machine = new Machine();
+  const service = await machine.start();
+  const release = machine.disk.hold();
+  const early = await machine.connect(pub("t", "early"));
+  const idle = await machine.connect();
+  let finishHttp: () => void = () => {};
+  machine.httpBusy = new Promise((resolve) => finishHttp = resolve);
+  const stopping = service.stop();
+  await settle();
+  await idle.send(pub("t", "late"));
+  equal(idle.take(), ["E_PUB_FAILED PUB failed exiting", "end"]);
+  match(await machine.ask("POST", "/pub?topic=t", "late"), /EXITING/);
+  equal(early.take(), []);
+  finishHttp();
+  await settle();
+  release();
+  await machine.clock.runUntil(stopping, 5_000);
+  equal(early.take(), ["OK", "end"]);
+  early.close();
+  idle.close();
+  machine.checkClean();
+});
+
+for (const [timeout, graceMs] of [["10s", 1_000], ["2s", 500]] as const) {
+  Deno.test(`HTTP requests that do not end are cut off in time to stop within ${timeout}`, async () => {
+    const machine = new Machine();
+    const service = await machine.start(`--shutdown-timeout=${timeout}`);
+    const { signal } = machine.http!;
+    machine.httpBusy = new Promise((resolve) => signal!.addEventListener("abort", () => resolve()));
+    const stopping = service.stop();
+    await machine.clock.run(graceMs - 1);
+    equal(signal?.aborted, false);
+    await machine.clock.runUntil(stopping, 1);
+    equal(signal?.aborted, true);
+    machine.checkClean();
+  });
+}
+
+Deno.test("a failed log is reported once, and stopping still gives everything back", async () => {
+  const machine = new Machine();
+  const service = await machine.start();
+  machine.disk.failSyncs();
+  const client = await machine.connect(pub("t", "x"));
+  equal(client.take(), ["E_PUB_FAILED PUB failed the log cannot be written", "end"]);
+  equal(machine.broken.length, 1);
+  equal(await machine.ask("GET", "/ping"), "NOK - the disk is broken");
+  await machine.stop(service, client);
+});
+
+Deno.test("a handler that breaks an invariant is reported", async () => {
+  const machine = new Machine();
+  const service = await machine.start();
+  const response = await machine.http!.onError(new Error("a mistake"));
+  equal([response.status, machine.broken.length], [500, 1]);
+  await response.text();
+  await machine.stop(service);
+});
