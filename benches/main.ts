@@ -42,10 +42,43 @@ const scenarios: readonly Scenario[] = [
   publishScenario("PUB, 16 connections", 16, 1),
   publishScenario("PUB, 64 connections", 64, 1),
   publishScenario("MPUB x100, 16 connections", 16, 100),
-  consumeScenario("consume, 1 consumer, RDY 1", 1, 0.1),
-  consumeScenario("consume, 1 consumer, RDY 200", 200, 1),
-  consumeScenario("consume, 1 consumer, RDY 2500", 2500, 1),
+  flowScenario("publish and consume, 16 producers, 4 consumers, RDY 1", 1),
+  flowScenario("publish and consume, 16 producers, 4 consumers, RDY 200", 200),
+  consumeScenario("consume a backlog, 1 consumer, RDY 1", 1, 0.1),
+  consumeScenario("consume a backlog, 1 consumer, RDY 200", 200, 1),
+  consumeScenario("consume a backlog, 1 consumer, RDY 2500", 2500, 1),
 ];
+
+/** Messages received a second while they are published one by one. */
+function flowScenario(name: string, rdy: number): Scenario {
+  return {
+    name,
+    run: async (_target, { tcpAddress, httpAddress }, seconds) => {
+      await createChannel(httpAddress);
+      const consuming = load([
+        "consume",
+        `--address=${tcpAddress}`,
+        "--connections=4",
+        `--rdy=${rdy}`,
+        `--seconds=${seconds + 1}`,
+      ]);
+      const published = await load([
+        "publish",
+        `--address=${tcpAddress}`,
+        "--connections=16",
+        `--seconds=${seconds}`,
+      ]);
+      return (await consuming).messages / published.seconds;
+    },
+  };
+}
+
+async function createChannel(httpAddress: string): Promise<void> {
+  for (const path of ["topic/create?topic=bench", "channel/create?topic=bench&channel=bench"]) {
+    const response = await fetch(`http://${httpAddress}/${path}`, { method: "POST" });
+    await response.body?.cancel();
+  }
+}
 
 function publishScenario(name: string, connections: number, batch: number): Scenario {
   return {
@@ -66,10 +99,7 @@ function consumeScenario(name: string, rdy: number, share: number): Scenario {
     name,
     run: async (target, { tcpAddress, httpAddress }) => {
       const backlog = target.name.includes("durable") ? BACKLOG.slow : BACKLOG.fast * share;
-      for (const path of ["topic/create?topic=bench", "channel/create?topic=bench&channel=bench"]) {
-        const response = await fetch(`http://${httpAddress}/${path}`, { method: "POST" });
-        await response.body?.cancel();
-      }
+      await createChannel(httpAddress);
       let published = 0;
       while (published < backlog) {
         const { messages } = await load([
