@@ -9,8 +9,9 @@
  * - Replies go out in the order of their commands, an OK only once its messages are on disk.
  * - When the broker has no room for a command that writes, the session stops in front of it
  *   ({@linkcode Session.blocked}) and so stops reading: the client waits, nothing grows.
- * - A fatal error ends the session once everything before it has been answered. What the client
- *   still sends is then read and dropped for a moment, so that the error reaches it.
+ * - A fatal error ends the session once everything before it has been answered.
+ *
+ * How answers are sent and how the connection ends is the link's: see `session_link.ts`.
  */
 import {
   authDisabled,
@@ -34,7 +35,6 @@ import {
   encodeResponseFrame,
   endOfStreamError,
   FRAME_HEADER_BYTES,
-  HEARTBEAT_FRAME,
   heartbeatsDisabled,
   type IdentifyOptions,
   messageFailed,
@@ -58,8 +58,8 @@ import {
   writeStoredMessageFrame,
   wrongState,
 } from "@sluice/shared/protocol";
-import { type Connection, invariant, type Timer } from "@sluice/shared/runtime";
-import { type Broker, type DurableWaiter, type Flushable, RefusedError } from "../broker.ts";
+import { type Connection, invariant } from "@sluice/shared/runtime";
+import { type Broker, RefusedError } from "../broker.ts";
 import type {
   Channel,
   Consumer,
@@ -68,9 +68,8 @@ import type {
   MessageView,
   Topic,
 } from "../queue/mod.ts";
-import { Outbox, type OutboxListener } from "./outbox.ts";
 import { PublishTargets } from "./publish_targets.ts";
-import { ReplyQueue } from "./reply_queue.ts";
+import { type LinkOwner, SessionLink } from "./session_link.ts";
 
 /** Limits of a session. */
 export interface SessionOptions {
@@ -93,20 +92,8 @@ interface Subscription {
 /** The state numbers of `/stats`. */
 export const SESSION_STATE = { init: 0, subscribed: 3, closing: 4 } as const;
 
-/** Messages gather up to this many bytes even when a client asks for a smaller buffer. */
-const OUTBOX_MESSAGE_BYTES = 64 * 1024;
-/** A client that leaves so many bytes of replies unread is not read from. */
-const REPLY_BYTES_MAX = 1024 * 1024;
-/** How long a connection that is to be closed may take to read what it is still owed. */
-const CLOSE_MS_MAX = 10_000;
-/** How long, and how much, is read and dropped after a fatal error until the client closes. */
-export const LINGER_MS_MAX = 1_000;
-export const LINGER_BYTES_MAX = 8 * 1024 * 1024;
-
 /** See the module. */
-export class Session implements ConsumerPort, DurableWaiter, Flushable, OutboxListener {
-  /** Set while nothing more can be taken; resolves when `receive` may go on. */
-  blocked: Promise<void> | null = null;
+export class Session implements ConsumerPort, LinkOwner {
   settings: ConnectionSettings;
   readonly connectedWallMs: number;
   readonly targets = new PublishTargets();
@@ -117,8 +104,7 @@ export class Session implements ConsumerPort, DurableWaiter, Flushable, OutboxLi
   readonly #onClose: (session: Session) => void;
   readonly #decoder = new CommandDecoder();
   readonly #mpub: MpubScanner;
-  readonly #outbox: Outbox;
-  readonly #replies: ReplyQueue;
+  readonly #link: SessionLink;
   #state: keyof typeof SESSION_STATE = "init";
   #subscription: Subscription | null = null;
   #verb: Verb = Verb.UNKNOWN;
@@ -128,21 +114,7 @@ export class Session implements ConsumerPort, DurableWaiter, Flushable, OutboxLi
   #stagedBytes = 0;
   /** In the middle of an MPUB that does not fit one group. */
   #walking = false;
-  #waiting = false;
-  #flushing = false;
-  /** Messages wait until the log is durable up to here and the OK to SUB has gone out. */
-  #subscribedAt = 0;
-  /** No command is taken any more: a fatal error or the end of the stream. */
-  #ended = false;
-  /** Whether what comes in after the last answer is dropped for a while before closing. */
-  #lingers = false;
-  /** Bytes still to drop; -1 until the last answer is written. */
-  #lingerBytes = -1;
   #left = false;
-  #closed = false;
-  #lastCommandMs: number;
-  #heartbeat: Timer | null = null;
-  #unblock: (() => void) | null = null;
 
   constructor(
     broker: Broker,
@@ -156,16 +128,19 @@ export class Session implements ConsumerPort, DurableWaiter, Flushable, OutboxLi
     this.#onClose = onClose;
     this.settings = defaultSettings(options.identify, connection.remoteAddress);
     this.#mpub = new MpubScanner(options);
-    this.#outbox = new Outbox(connection, broker.clock, this, OUTBOX_MESSAGE_BYTES);
-    this.#replies = new ReplyQueue(this.#outbox);
     this.connectedWallMs = broker.clock.wallMs();
-    this.#lastCommandMs = broker.clock.monoMs();
-    this.#armHeartbeat();
+    this.#link = new SessionLink(broker, connection, this);
+    this.#settleLink();
   }
 
-  /** Whether it is closed: nothing is read any more. */
-  get closed(): boolean {
-    return this.#closed;
+  /** Whether the connection is closed: nothing is read any more. */
+  get isClosed(): boolean {
+    return this.#link.closed;
+  }
+
+  /** Set while nothing more can be taken; resolves when `receive` may go on. */
+  get blocked(): Promise<void> | null {
+    return this.#link.blocked;
   }
 
   get remoteAddress(): string {
@@ -181,132 +156,87 @@ export class Session implements ConsumerPort, DurableWaiter, Flushable, OutboxLi
   }
 
   get writable(): boolean {
-    return this.#outbox.hasRoom && this.#subscribedAt === 0;
+    return this.#link.writable;
   }
 
   /** Takes received bytes; while `blocked` is set afterwards, they are still in use. */
   receive(buffer: Uint8Array, start: number, end: number): void {
-    if (this.#ended) return this.#drop(end - start);
+    if (this.#link.ended) return this.#link.drop(end - start);
     this.#decoder.feed(buffer, start, end);
-    this.#process();
+    this.resume();
   }
 
   /** The peer sends no more. What it is owed is still written. */
   endOfStream(): void {
-    this.#lingers = false;
-    if (this.#lingerBytes >= 0) return this.close();
-    if (this.#ended) return;
-    const error = endOfStreamError(this.#verb, this.#decoder.position, this.#mpub);
-    if (error !== undefined) this.#replyFrame(encodeErrorFrame(error), 0);
-    this.#end();
+    if (!this.#link.ended) {
+      const error = endOfStreamError(this.#verb, this.#decoder.position, this.#mpub);
+      if (error !== undefined) this.#link.reply(encodeErrorFrame(error));
+    }
+    this.end();
   }
 
   /** Takes no more commands and closes once everything so far is answered. */
   end(): void {
-    this.#lingers = false;
-    if (this.#lingerBytes >= 0) return this.close();
-    if (!this.#ended) this.#end();
+    this.#link.end(false);
   }
 
   /** Ends the session at once: what is in flight goes back, what is unanswered stays so. */
   close(): void {
-    if (this.#closed) return;
-    this.#closed = true;
-    this.#ended = true;
-    this.#heartbeat?.cancel();
-    this.#heartbeat = null;
-    this.#unstage();
-    this.#replies.clear();
-    this.#leave();
-    this.#connection.close();
-    this.#unblock?.();
-    this.#onClose(this);
+    this.#link.close();
   }
 
   // ConsumerPort
 
   deliver(message: MessageView, attempts: number): void {
-    const offset = this.#outbox.reserve(FRAME_HEADER_BYTES + message.length);
+    const offset = this.#link.reserve(FRAME_HEADER_BYTES + message.length);
     writeStoredMessageFrame(
-      this.#outbox.buffer,
+      this.#link.buffer,
       offset,
       message.bytes,
       message.start,
       message.start + message.length,
       attempts,
     );
-    if (!this.#flushing) this.#flushLater();
   }
 
   channelDeleted(): void {
     this.close();
   }
 
-  // DurableWaiter
+  // LinkOwner
 
-  durable(end: number): boolean {
-    if (this.#closed) return false;
-    if (this.#replies.release(end)) this.#flushLater();
-    if (this.#subscribedAt !== 0 && this.#subscribedAt <= end) {
-      this.#subscribedAt = 0;
-      this.#wakeChannel();
+  writableAgain(): void {
+    const subscription = this.#subscription;
+    if (subscription !== null && !this.#left) {
+      subscription.channel.writable(subscription.consumer);
     }
-    this.#unblockIfRead();
-    if (!this.#replies.isEmpty) return true;
-    this.#waiting = false;
-    if (this.#ended) this.#outbox.endAfterFlush();
-    return false;
   }
 
-  failed(_error: Error): void {
-    this.#waiting = false;
-    if (this.#closed) return;
-    // Which of the unanswered publishes are on disk is not known; none of them is confirmed.
-    this.#replies.clear();
-    this.#outbox.add(encodeErrorFrame(publishFailed(Verb.PUB, "the log cannot be written")));
-    this.#lingers = true;
-    this.#end();
+  stopDeliveries(): void {
+    const subscription = this.#subscription;
+    if (subscription !== null && !this.#left) subscription.channel.close(subscription.consumer);
   }
 
-  // Flushable
-
-  flush(): void {
-    this.#flushing = false;
-    this.#outbox.flush();
+  leave(): void {
+    const subscription = this.#subscription;
+    if (subscription === null || this.#left) return;
+    this.#left = true;
+    this.#broker.leave(subscription.topic, subscription.channel, subscription.consumer);
   }
 
-  // OutboxListener
-
-  drained(): void {
-    if (this.#closed) return;
-    this.#wakeChannel();
-    this.#unblockIfRead();
+  closed(): void {
+    this.#unstage();
+    this.#onClose(this);
   }
 
-  finished(): void {
-    if (this.#closed) return;
-    if (!this.#lingers) return this.close();
-    if (this.#lingerBytes >= 0) return;
-    this.#lingerBytes = LINGER_BYTES_MAX;
-    this.#leave();
-    this.#connection.closeWrite();
-    this.#closeAfter(LINGER_MS_MAX);
-    this.#unblock?.();
-  }
-
-  broken(): void {
-    this.close();
-  }
-
-  #process(): void {
-    this.blocked = null;
-    while (!this.#ended) {
+  resume(): void {
+    while (!this.#link.ended) {
       const event = this.#retry ?? this.#decoder.next();
       this.#retry = null;
       switch (event) {
         case CommandEvent.NEED_MORE:
           this.#checkPartialMpub();
-          this.#checkUnread();
+          this.#link.blockIfUnread();
           return;
         case CommandEvent.MAGIC:
           break;
@@ -314,11 +244,10 @@ export class Session implements ConsumerPort, DurableWaiter, Flushable, OutboxLi
           this.#fatal(badProtocol());
           break;
         case CommandEvent.LINE_TOO_LONG:
-          this.#lingers = true;
-          this.#end();
+          this.#link.end(true);
           break;
         case CommandEvent.LINE:
-          this.#lastCommandMs = this.#broker.clock.monoMs();
+          this.#link.heard();
           this.#command();
           break;
         case CommandEvent.BODY_SIZE:
@@ -329,7 +258,7 @@ export class Session implements ConsumerPort, DurableWaiter, Flushable, OutboxLi
           break;
       }
       if (this.#retry !== null) {
-        this.#block(this.#broker.room());
+        this.#link.blockForRoom();
         return;
       }
     }
@@ -489,9 +418,7 @@ export class Session implements ConsumerPort, DurableWaiter, Flushable, OutboxLi
   #confirm(messages: number): void {
     this.#unstage();
     this.targets.count(messages);
-    const { log } = this.#broker.storage;
-    this.#replies.ok(log.groupStart, log.end);
-    this.#await();
+    this.#link.confirm();
   }
 
   #refused(verb: PublishVerb, error: unknown): void {
@@ -507,12 +434,13 @@ export class Session implements ConsumerPort, DurableWaiter, Flushable, OutboxLi
     const result = negotiateIdentify(request, this.#options.identify);
     if (result instanceof ProtocolError) return this.#fatal(result);
     this.settings = result.settings;
-    this.#outbox.messageBytesMax = Math.max(
-      OUTBOX_MESSAGE_BYTES,
-      result.settings.outputBufferBytes,
-    );
-    this.#armHeartbeat();
-    this.#replyFrame(encodeResponseFrame(result.reply), 0);
+    this.#settleLink();
+    this.#link.reply(encodeResponseFrame(result.reply));
+  }
+
+  #settleLink(): void {
+    const { heartbeatIntervalMs, outputBufferBytes } = this.settings;
+    this.#link.settle(heartbeatIntervalMs, outputBufferBytes);
   }
 
   #sub(): void {
@@ -547,8 +475,8 @@ export class Session implements ConsumerPort, DurableWaiter, Flushable, OutboxLi
     }
     // Topic and channel may be new: they are confirmed once they would survive a crash.
     const { position } = broker;
-    if (position > broker.storage.log.durableEnd) this.#subscribedAt = position;
-    this.#replyFrame(OK_FRAME, position);
+    this.#link.holdMessages(position);
+    this.#link.reply(OK_FRAME, position);
   }
 
   #rdy(): void {
@@ -588,7 +516,7 @@ export class Session implements ConsumerPort, DurableWaiter, Flushable, OutboxLi
     const reason = outcome === "not_owner"
       ? MessageFailure.NOT_OWNER
       : MessageFailure.NOT_IN_FLIGHT;
-    this.#replyFrame(encodeErrorFrame(messageFailed(verb, line, reason)), 0);
+    this.#link.reply(encodeErrorFrame(messageFailed(verb, line, reason)));
   }
 
   #cls(): void {
@@ -598,7 +526,7 @@ export class Session implements ConsumerPort, DurableWaiter, Flushable, OutboxLi
     }
     subscription.channel.close(subscription.consumer);
     this.#state = "closing";
-    this.#replyFrame(CLOSE_WAIT_FRAME, 0);
+    this.#link.reply(CLOSE_WAIT_FRAME);
   }
 
   #checkPartialMpub(): void {
@@ -608,137 +536,20 @@ export class Session implements ConsumerPort, DurableWaiter, Flushable, OutboxLi
     if (refusal !== undefined) this.#fatal(refusal);
   }
 
-  /** Stops reading from a client that does not read. */
-  #checkUnread(): void {
-    if (this.#unreadBytes >= REPLY_BYTES_MAX && !this.#closed) this.#blockUntilUnblocked();
-  }
-
-  /** Bytes of answers that the client has not taken, or that wait for the disk. */
-  get #unreadBytes(): number {
-    return this.#outbox.waitingBytes + this.#replies.heldBytes;
-  }
-
-  #unblockIfRead(): void {
-    if (!this.#ended && this.#unreadBytes < REPLY_BYTES_MAX) this.#unblock?.();
-  }
-
-  #blockUntilUnblocked(): void {
-    this.#block(new Promise((resolve) => this.#unblock = resolve));
-  }
-
-  #block(until: Promise<void>): void {
-    this.blocked = until.then(() => {
-      this.#unblock = null;
-      // The silence until now was ours.
-      this.#lastCommandMs = this.#broker.clock.monoMs();
-      this.#process();
-    });
-  }
-
-  /** Drops what comes after the last command. */
-  #drop(bytes: number): void {
-    if (this.#closed) return;
-    // Reading goes on once the last answer is written.
-    if (this.#lingerBytes < 0) return this.#blockUntilUnblocked();
-    this.#lingerBytes -= bytes;
-    if (this.#lingerBytes < 0) this.close();
-  }
-
   #fatal(error: ProtocolError): void {
-    this.#lingers = true;
     this.#unstage();
     this.#broker.logger.info("Closing a connection after an error", {
       client: this.remoteAddress,
       error: error.text,
     });
-    this.#replyFrame(encodeErrorFrame(error), 0);
-    this.#end();
-  }
-
-  #replyFrame(frame: Uint8Array, position: number): void {
-    const isDurable = position <= this.#broker.storage.log.durableEnd;
-    this.#replies.frame(frame, isDurable ? 0 : position);
-    if (this.#replies.isEmpty) this.#flushLater();
-    else this.#await();
-  }
-
-  #await(): void {
-    if (this.#waiting) return;
-    this.#waiting = true;
-    this.#broker.await(this);
-  }
-
-  /** Takes no more commands; ends the connection once everything before is answered. */
-  #end(): void {
-    this.#ended = true;
-    this.#stopDeliveries();
-    // A peer that does not read its last answers is not waited for.
-    this.#closeAfter(CLOSE_MS_MAX);
-    if (this.#replies.isEmpty) this.#outbox.endAfterFlush();
-  }
-
-  #closeAfter(delayMs: number): void {
-    this.#heartbeat?.cancel();
-    this.#heartbeat = this.#broker.clock.setTimer(delayMs, () => this.close());
-  }
-
-  #stopDeliveries(): void {
-    const subscription = this.#subscription;
-    if (subscription !== null && !this.#left) subscription.channel.close(subscription.consumer);
-  }
-
-  /** Gives up the subscription: what is in flight goes back. */
-  #leave(): void {
-    const subscription = this.#subscription;
-    if (subscription === null || this.#left) return;
-    this.#left = true;
-    this.#broker.leave(subscription.topic, subscription.channel, subscription.consumer);
-  }
-
-  #wakeChannel(): void {
-    const subscription = this.#subscription;
-    if (subscription === null || this.#left) return;
-    subscription.channel.writable(subscription.consumer);
-  }
-
-  #flushLater(): void {
-    if (this.#flushing) return;
-    this.#flushing = true;
-    this.#broker.flushLater(this);
+    this.#link.reply(encodeErrorFrame(error));
+    this.#link.end(true);
   }
 
   #unstage(): void {
     if (this.#stagedBytes === 0) return;
     this.#broker.unstage(this.#stagedBytes);
     this.#stagedBytes = 0;
-  }
-
-  #armHeartbeat(): void {
-    this.#heartbeat?.cancel();
-    this.#heartbeat = null;
-    const intervalMs = this.settings.heartbeatIntervalMs;
-    if (intervalMs === 0 || this.#closed) return;
-    this.#heartbeat = this.#broker.clock.setTimer(intervalMs, () => this.#beat(intervalMs));
-  }
-
-  /** Sends a heartbeat, or closes without a word a connection that is silent or does not read. */
-  #beat(intervalMs: number): void {
-    const nowMs = this.#broker.clock.monoMs();
-    const { pendingSinceMs } = this.#outbox;
-    // While it is blocked, the silence is ours.
-    const isSilent = this.blocked === null && nowMs - this.#lastCommandMs >= 2 * intervalMs;
-    const isStuck = pendingSinceMs !== null && nowMs - pendingSinceMs >= intervalMs;
-    if (isSilent || isStuck) {
-      this.#broker.logger.info("Closing a connection that is silent or does not read", {
-        client: this.remoteAddress,
-        reading: !isStuck,
-      });
-      this.close();
-      return;
-    }
-    this.#outbox.add(HEARTBEAT_FRAME);
-    this.#flushLater();
-    this.#armHeartbeat();
   }
 }
 

@@ -98,7 +98,7 @@ export class TcpServer {
     this.sessions.add(session);
     let buffer = new Uint8Array(READ_BYTES_MIN);
     try {
-      while (!session.closed) {
+      while (!session.isClosed) {
         const bytes = await connection.read(buffer);
         if (bytes === null) {
           session.endOfStream();
