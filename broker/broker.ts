@@ -17,6 +17,7 @@ import {
 } from "@sluice/shared/protocol";
 import { type Clock, type Disk, invariant, type Random, type Timer } from "@sluice/shared/runtime";
 import type { Logger } from "@sluice/shared/telemetry";
+import { LARGE_BODIES_SHARE } from "./config.ts";
 import { MessageReader } from "./message_reader.ts";
 import {
   type Channel,
@@ -84,7 +85,6 @@ const WAKE_MS_MAX = 60_000;
 const MAINTAIN_MS = 1000;
 /** Bodies up to this size may use all memory for publishes, larger ones only a share. */
 const SMALL_BODY_BYTES = 64 * 1024;
-const LARGE_SHARE = 3 / 4;
 /** What creating a channel takes in the log, at most. */
 const CHANNEL_EVENT_BYTES = 256;
 
@@ -245,7 +245,9 @@ export class Broker implements ChannelEffects {
   pauseTopic(topic: Topic, paused: boolean): void {
     const { state } = topic;
     if (state.paused === paused) return;
-    this.storage.decide({ type: "topic_paused", topic: state.number, paused, at: state.tail });
+    // Without a channel nothing has left the topic: the first one gets nothing before the end.
+    const at = topic.channels.size === 0 ? state.keepFrom : state.tail;
+    this.storage.decide({ type: "topic_paused", topic: state.number, paused, at });
     if (!paused) topic.appended(this.clock.monoMs(), this.clock.wallMs());
   }
 
@@ -262,7 +264,10 @@ export class Broker implements ChannelEffects {
   /** Drops what the topic holds that no channel has been given. */
   emptyTopic(topic: Topic): void {
     const { state } = topic;
-    const from = topic.channels.size === 0 ? state.keepFrom : this.#visibleEnd(state);
+    const keeps = state.durableChannelCount === 0;
+    const from = keeps
+      ? Math.min(state.keepFrom, this.#visibleEnd(state))
+      : this.#visibleEnd(state);
     const to = state.tail;
     if (from >= to) return;
     state.hiddenDue = [];
@@ -289,7 +294,9 @@ export class Broker implements ChannelEffects {
   stage(bytes: number): boolean {
     const { publishBytesMax } = this.#options;
     // Large bodies cannot take all of it, so that many which never end leave the small ones room.
-    const bytesMax = bytes <= SMALL_BODY_BYTES ? publishBytesMax : publishBytesMax * LARGE_SHARE;
+    const bytesMax = bytes <= SMALL_BODY_BYTES
+      ? publishBytesMax
+      : publishBytesMax * LARGE_BODIES_SHARE;
     if (this.stagedBytes + bytes > bytesMax) return false;
     this.stagedBytes += bytes;
     return true;

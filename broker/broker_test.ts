@@ -125,6 +125,34 @@ Deno.test("a paused channel and a paused topic stay so after a restart", async (
   });
 });
 
+Deno.test("a topic paused before it has a channel gives the first ones nothing until it goes on", async () => {
+  await lives({}, async (world) => {
+    await publish(world, "t", "a");
+    world.broker.pauseTopic(world.broker.topics.get("t")!, true);
+    await publish(world, "t", "b");
+  }, async (world) => {
+    const topic = world.broker.topics.get("t")!;
+    equal(await drained(world, "t", "first"), []);
+    equal(await drained(world, "t", "second"), []);
+    equal(topic.depth, 2);
+    world.broker.pauseTopic(topic, false);
+    equal(await drained(world, "t", "first"), ["a #1", "b #1"]);
+    equal(await drained(world, "t", "second"), ["a #1", "b #1"]);
+  });
+});
+
+Deno.test("emptying a topic drops what is kept for the first durable channel, also beside an ephemeral one", async () => {
+  await lives({}, async (world) => {
+    const reader = await world.client(encodeSub("t", "e#ephemeral"));
+    await publish(world, "t", "a", "b");
+    world.broker.emptyTopic(world.broker.topics.get("t")!);
+    await publish(world, "t", "c");
+    equal(await drained(world, "t", "first"), ["c #1"]);
+    reader.close();
+    await settle();
+  });
+});
+
 Deno.test("emptying a channel drops what it owes, for good", async () => {
   await lives({}, async (world) => {
     const consumer = await world.client(encodeSub("t", "c"), "RDY 2\n");

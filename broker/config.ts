@@ -28,6 +28,8 @@ import { nsqdFlagsRefused, nsqdFlagsWithoutEffect } from "./nsqd_flags.ts";
 export const CLIENT_TIMEOUT_MS = 60_000;
 /** The output buffer of a connection that negotiates none. No flag. */
 export const OUTPUT_BUFFER_BYTES_DEFAULT = 16_384;
+/** Bodies above 64 KiB may take this share of publish-bytes-max. */
+export const LARGE_BODIES_SHARE = 3 / 4;
 /** Node ids have ten bits. */
 export const NODE_ID_MAX = 1023;
 
@@ -181,7 +183,7 @@ function storageSettings() {
     }),
     ringBytes: setting({
       name: "ring-bytes",
-      kind: bytes({ min: MIB, max: 4096 * MIB, powerOfTwo: true }),
+      kind: bytes({ min: MIB, max: 1024 * MIB, powerOfTwo: true }),
       default: "64MiB",
       doc: "Memory for records on their way to disk and for the newest ones, which consumers " +
         "that keep up are served from.",
@@ -375,7 +377,12 @@ function brokenRelations(values: BrokerValues): string[] {
     // A group holds a whole body while the one before it is still being written and read from.
     ["max-msg-size", values.maxMsgSizeBytes, "a quarter of ring-bytes", quarterOfRing],
     ["max-body-size", values.maxBodySizeBytes, "a quarter of ring-bytes", quarterOfRing],
-    ["max-body-size", values.maxBodySizeBytes, "publish-bytes-max", values.publishBytesMax],
+    [
+      "max-body-size",
+      values.maxBodySizeBytes,
+      "three quarters of publish-bytes-max",
+      Math.floor(values.publishBytesMax * LARGE_BODIES_SHARE),
+    ],
   ];
   const broken = [...outOfOrder(durations, showDuration), ...outOfOrder(sizes, showBytes)];
   const tcp = showAddress(values.tcpAddress);

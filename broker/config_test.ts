@@ -50,7 +50,7 @@ Deno.test("brokerSettings() refuses settings that contradict each other", () => 
     ],
     [
       ["--max-body-size=9MiB", "--publish-bytes-max=8MiB"],
-      "max-body-size (9MiB) must not exceed publish-bytes-max (8MiB)",
+      "max-body-size (9MiB) must not exceed three quarters of publish-bytes-max (6MiB)",
     ],
     [
       ["--min-output-buffer-timeout=1s"],

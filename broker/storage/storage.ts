@@ -83,6 +83,8 @@ const FINISH_OFFSETS_PER_RECORD_MAX = 65_536;
 const UNWRITTEN_SHARE = 64;
 /** The most that a message takes in the log besides its body. */
 const RECORD_OVERHEAD_BYTES = 64;
+/** After ids could not be reserved. */
+const RESERVE_RETRY_MS = 100;
 /** More ids are reserved when fewer than this are left: more messages than any publish has. */
 const SEQUENCE_MARGIN = SEQUENCE_BLOCK / 2;
 
@@ -103,7 +105,7 @@ export class Storage {
   readonly #owner: StorageOwner;
   readonly #unwrittenMax: number;
   #sequence: number;
-  #reserving: Promise<void> | null = null;
+  #reserving: Promise<boolean> | null = null;
   #filling: TopicState[] = [];
   #syncing: TopicState[] = [];
   #finishing: ChannelState[] = [];
@@ -216,7 +218,10 @@ export class Storage {
 
   /** Resolves when it is worth asking `hasRoom` again. */
   async room(): Promise<void> {
-    if (this.#sequence + SEQUENCE_MARGIN >= this.#folder.reserved) await this.#reserveMore();
+    if (this.#sequence + SEQUENCE_MARGIN >= this.#folder.reserved && !await this.#reserveMore()) {
+      // Whoever waits asks again: not in a tight loop while the disk refuses.
+      await this.#clock.sleep(RESERVE_RETRY_MS);
+    }
     await this.log.room();
   }
 
@@ -448,9 +453,13 @@ export class Storage {
     this.log.finish();
   }
 
-  #reserveMore(): Promise<void> {
+  /** Whether another block of ids is reserved. */
+  #reserveMore(): Promise<boolean> {
     this.#reserving ??= this.#folder.reserveMore()
-      .catch((error) => this.#owner.warn("Cannot reserve message ids", error))
+      .then(() => true, (error) => {
+        this.#owner.warn("Cannot reserve message ids", error);
+        return false;
+      })
       .finally(() => this.#reserving = null);
     return this.#reserving;
   }
