@@ -248,6 +248,7 @@ export class Broker implements ChannelEffects {
     // Without a channel nothing has left the topic: the first one gets nothing before the end.
     const at = topic.channels.size === 0 ? state.keepFrom : state.tail;
     this.storage.decide({ type: "topic_paused", topic: state.number, paused, at });
+    if (paused && topic.channels.size === 0) topic.hide();
     if (!paused) topic.appended(this.clock.monoMs(), this.clock.wallMs());
   }
 

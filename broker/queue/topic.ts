@@ -6,6 +6,9 @@ import type { ChannelState, TopicState } from "../storage/mod.ts";
 import { Channel, type ChannelEffects, type ChannelOptions } from "./channel.ts";
 import { NOT_SCHEDULED, type Timed, wallDueMs } from "./schedule.ts";
 
+/** Unix ms of what came due before anybody could have it. */
+const LONG_DUE = 0;
+
 /** The running side of a {@linkcode TopicState}. */
 export class Topic implements Timed {
   readonly channels = new Map<string, Channel>();
@@ -30,16 +33,7 @@ export class Topic implements Timed {
   /** Takes up what a start has recovered. */
   recover(nowMs: number, wallMs: number): void {
     const { state } = this;
-    if (state.paused) {
-      const hidden: number[] = [];
-      // What is behind the pause waits until the topic goes on.
-      while (state.due.size > 0) {
-        const dueMs = state.due.earliestMs;
-        state.due.pop();
-        hidden.push(dueMs, state.due.poppedOffset);
-      }
-      state.hiddenDue = sortedByOffset(hidden);
-    }
+    if (state.paused) this.hide();
     for (const channelState of state.channels.values()) {
       const channel = this.#addChannel(channelState, true);
       channel.tick(nowMs, wallMs);
@@ -47,6 +41,23 @@ export class Topic implements Timed {
     this.appended(nowMs, wallMs);
     for (const channel of this.channels.values()) channel.countTopicDeferred();
     this.#schedule(nowMs, wallMs);
+  }
+
+  /**
+   * Has all that is deferred wait behind the pause; `appended` brings back what is visible. For a
+   * topic without running channels: they would count it as theirs still.
+   */
+  hide(): void {
+    const { state } = this;
+    const hidden = state.hiddenDue;
+    while (state.due.size > 0) {
+      const dueMs = state.due.earliestMs;
+      state.due.pop();
+      hidden.push(dueMs, state.due.poppedOffset);
+    }
+    for (const offset of state.keptDue) hidden.push(LONG_DUE, offset);
+    state.keptDue = [];
+    state.hiddenDue = sortedByOffset(hidden);
   }
 
   /** Messages that no channel has been given: kept for the first one, or behind a pause. */

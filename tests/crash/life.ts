@@ -1,0 +1,316 @@
+/**
+ * One life of a broker under test: the broker with its clock, the consumers that play with it, and
+ * the model that is told of everything. Operations here are done to both, and compared at once.
+ */
+import type { Broker, DurableWaiter } from "@sluice/broker/broker";
+import type { Channel, Consumer, ConsumerPort, MessageView, Topic } from "@sluice/broker/queue";
+import type { SeededRandom, SimClock } from "@sluice/shared/testing";
+import { bodyOf, type Debt, type Model, promised, Violation } from "./model.ts";
+
+/** Bytes of the wire part of a message before its body. */
+const WIRE_HEADER_BYTES = 26;
+
+/** A delivery that a consumer has not answered. */
+interface Held {
+  readonly debt: Debt;
+  readonly untilMs: number;
+  readonly attempts: number;
+}
+
+/** A subscription without a connection. */
+export class FakeConsumer implements ConsumerPort {
+  readonly writable = true;
+  readonly held = new Map<number, Held>();
+  /** Sequences it ever got. */
+  readonly got = new Set<number>();
+  consumer: Consumer | null = null;
+  gone = false;
+
+  constructor(
+    readonly life: Life,
+    readonly topic: Topic,
+    readonly channel: Channel,
+    readonly timeoutMs: number,
+  ) {}
+
+  deliver(message: MessageView, attempts: number): void {
+    const { life } = this;
+    life.guard(() => {
+      const nowMs = life.clock.monoMs();
+      const { start } = message;
+      const debt = life.model.deliver({
+        topic: this.topic.state.name,
+        channel: this.channel.state.name,
+        sequence: message.sequence,
+        body: message.bytes.subarray(start + WIRE_HEADER_BYTES, start + message.length),
+        attempts,
+        nowMs,
+        wallMs: life.clock.wallMs(),
+        timeoutMs: this.timeoutMs,
+      });
+      this.got.add(message.sequence);
+      this.held.set(message.sequence, { debt, untilMs: debt.heldUntilMs, attempts });
+    });
+  }
+
+  channelDeleted(): void {
+    this.gone = true;
+  }
+}
+
+/** See the module. */
+export class Life {
+  readonly consumers: FakeConsumer[] = [];
+  /** The first broken promise that was seen where nothing can be thrown. */
+  violation: Error | null = null;
+
+  constructor(
+    readonly broker: Broker,
+    readonly clock: SimClock,
+    readonly model: Model,
+    readonly random: SeededRandom,
+    readonly note: (line: string) => void,
+  ) {
+    broker.await(this.#waiter());
+  }
+
+  /** Runs a check where nothing may be thrown; {@linkcode rethrow} throws what it found. */
+  guard(check: () => void): void {
+    try {
+      check();
+    } catch (error) {
+      this.violation ??= error instanceof Error ? error : new Violation(String(error));
+    }
+  }
+
+  rethrow(): void {
+    if (this.violation !== null) throw this.violation;
+  }
+
+  topic(name: string): Topic {
+    const known = this.broker.topics.get(name);
+    if (known !== undefined) return known;
+    const topic = this.broker.ensureTopic(name);
+    this.note(`create ${name}`);
+    this.model.record({ type: "topic_created", topic: name }, this.broker.position);
+    return topic;
+  }
+
+  channel(topic: Topic, name: string): Channel {
+    const known = topic.channels.get(name);
+    if (known !== undefined) return known;
+    this.note(`create ${topic.state.name}/${name}`);
+    const channel = this.broker.ensureChannel(topic, name);
+    this.model.record(
+      { type: "channel_created", topic: topic.state.name, channel: name },
+      this.broker.position,
+    );
+    return channel;
+  }
+
+  publish(topic: Topic, bytes: number, dueMs: number): void {
+    const { broker } = this;
+    const sequence = broker.storage.nextSequence;
+    const body = bodyOf(sequence, bytes);
+    broker.publish(topic, body, 0, bytes, dueMs);
+    this.note(`publish ${topic.state.name} ${sequence} ${bytes} bytes due ${dueMs}`);
+    this.model.record(
+      { type: "published", topic: topic.state.name, sequence, bytes, dueMs },
+      broker.position,
+    );
+  }
+
+  join(topic: Topic, channel: Channel, timeoutMs: number): FakeConsumer {
+    const fake = new FakeConsumer(this, topic, channel, timeoutMs);
+    fake.consumer = channel.join(fake, timeoutMs, 0);
+    promised(fake.consumer !== null, "a channel without a limit takes a consumer");
+    this.consumers.push(fake);
+    return fake;
+  }
+
+  credit(fake: FakeConsumer, ready: number): void {
+    fake.channel.credit(consumerOf(fake), ready);
+  }
+
+  leave(fake: FakeConsumer): void {
+    this.note(`leave ${nameOf(fake)}`);
+    this.consumers.splice(this.consumers.indexOf(fake), 1);
+    for (const { debt, untilMs } of fake.held.values()) {
+      if (debt.heldUntilMs === untilMs) debt.heldUntilMs = -Infinity;
+    }
+    const { topic, channel } = fake;
+    const wasDeleted = [topic.deleted, channel.deleted];
+    this.broker.leave(topic, channel, consumerOf(fake));
+    const names = { topic: topic.state.name, channel: channel.state.name };
+    const { position } = this.broker;
+    if (channel.deleted && !wasDeleted[1]) {
+      this.model.record({ type: "channel_deleted", ...names }, position);
+    }
+    if (topic.deleted && !wasDeleted[0]) {
+      this.model.record({ type: "topic_deleted", topic: names.topic }, position);
+    }
+  }
+
+  finish(fake: FakeConsumer, sequence: number): void {
+    const mark = this.broker.position;
+    const outcome = fake.channel.finish(consumerOf(fake), sequence);
+    this.note(`finish ${nameOf(fake)} ${sequence}: ${outcome}`);
+    if (this.#answered(fake, sequence, outcome)) {
+      this.model.record({ type: "finished", ...namesOf(fake), sequence }, mark + 1);
+    }
+  }
+
+  requeue(fake: FakeConsumer, sequence: number, delayMs: number): void {
+    const { clock } = this;
+    const held = fake.held.get(sequence);
+    const outcome = fake.channel.requeue(
+      consumerOf(fake),
+      sequence,
+      delayMs,
+      clock.monoMs(),
+      clock.wallMs(),
+    );
+    this.note(`requeue ${nameOf(fake)} ${sequence} by ${delayMs}: ${outcome}`);
+    if (!this.#answered(fake, sequence, outcome) || held === undefined) return;
+    const dueMs = delayMs === 0 ? 0 : clock.wallMs() + delayMs;
+    this.model.record(
+      { type: "requeued", ...namesOf(fake), sequence, attempts: held.attempts, dueMs },
+      this.broker.position,
+    );
+  }
+
+  touch(fake: FakeConsumer, sequence: number): void {
+    const nowMs = this.clock.monoMs();
+    const outcome = fake.channel.touch(consumerOf(fake), sequence, nowMs);
+    const held = fake.held.get(sequence);
+    if (!this.#answered(fake, sequence, outcome) || held === undefined) return;
+    const untilMs = nowMs + fake.timeoutMs;
+    held.debt.heldUntilMs = untilMs;
+    fake.held.set(sequence, { ...held, untilMs });
+  }
+
+  pauseTopic(topic: Topic, paused: boolean): void {
+    this.note(`pause ${topic.state.name} ${paused}`);
+    const held = topic.channels.size === 0;
+    this.#decide(() => this.broker.pauseTopic(topic, paused), () => ({
+      type: "topic_paused",
+      topic: topic.state.name,
+      paused,
+      held,
+    }));
+  }
+
+  pauseChannel(topic: Topic, channel: Channel, paused: boolean): void {
+    this.note(`pause ${topic.state.name}/${channel.state.name} ${paused}`);
+    if (channel.state.paused === paused) return;
+    this.broker.pauseChannel(channel, paused);
+    this.model.record({
+      type: "channel_paused",
+      topic: topic.state.name,
+      channel: channel.state.name,
+      paused,
+    }, this.broker.position);
+  }
+
+  emptyTopic(topic: Topic): void {
+    this.note(`empty ${topic.state.name}`);
+    this.#decide(() => this.broker.emptyTopic(topic), () => ({
+      type: "topic_emptied",
+      topic: topic.state.name,
+    }));
+    for (const fake of this.consumers.filter((candidate) => candidate.topic === topic)) {
+      const { owed } = this.model.channel(topic.state.name, fake.channel.state.name);
+      for (const sequence of fake.held.keys()) if (!owed.has(sequence)) fake.held.delete(sequence);
+    }
+  }
+
+  emptyChannel(topic: Topic, channel: Channel): void {
+    this.note(`empty ${topic.state.name}/${channel.state.name}`);
+    const durableEnd = this.model.confirmedEnd;
+    channel.empty();
+    for (const fake of this.consumers) if (fake.channel === channel) fake.held.clear();
+    this.model.record({
+      type: "channel_emptied",
+      topic: topic.state.name,
+      channel: channel.state.name,
+      durableEnd,
+    }, this.broker.position);
+  }
+
+  deleteChannel(topic: Topic, channel: Channel): void {
+    this.note(`delete ${topic.state.name}/${channel.state.name}`);
+    const names = { topic: topic.state.name, channel: channel.state.name };
+    this.broker.deleteChannel(topic, channel);
+    const { position } = this.broker;
+    this.model.record({ type: "channel_deleted", ...names }, position);
+    if (topic.deleted) this.model.record({ type: "topic_deleted", topic: names.topic }, position);
+    this.#dropGone();
+  }
+
+  deleteTopic(topic: Topic): void {
+    this.note(`delete ${topic.state.name}`);
+    this.broker.deleteTopic(topic);
+    this.model.record({ type: "topic_deleted", topic: topic.state.name }, this.broker.position);
+    this.#dropGone();
+  }
+
+  /** Asks for everything so far to be durable, and checks the answer when it comes. */
+  confirm(): void {
+    const { position } = this.broker;
+    this.note(`confirm ${position}`);
+    this.broker.durableTo(position).then(
+      () => this.guard(() => promised(this.model.confirmedEnd >= position, "confirmed too early")),
+      () => this.guard(() => promised(this.broker.failure !== null, "refused without a failure")),
+    );
+  }
+
+  #decide(act: () => void, event: () => Parameters<Model["record"]>[0]): void {
+    const before = this.broker.position;
+    act();
+    if (this.broker.position > before) this.model.record(event(), this.broker.position);
+  }
+
+  #dropGone(): void {
+    for (const fake of this.consumers.filter((candidate) => candidate.gone)) {
+      this.consumers.splice(this.consumers.indexOf(fake), 1);
+      this.broker.leave(fake.topic, fake.channel, consumerOf(fake));
+    }
+  }
+
+  /** Takes a delivery off a consumer; false when it had been taken back, as it may be when timed out. */
+  #answered(fake: FakeConsumer, sequence: number, outcome: string): boolean {
+    const held = fake.held.get(sequence);
+    fake.held.delete(sequence);
+    if (outcome === "done") return true;
+    const stillHeld = held !== undefined && held.debt.heldUntilMs === held.untilMs &&
+      held.untilMs > this.clock.monoMs();
+    promised(!stillHeld, `message ${sequence} is in flight on ${nameOf(fake)}, but: ${outcome}`);
+    return false;
+  }
+
+  #waiter(): DurableWaiter {
+    return {
+      durable: (end) => {
+        this.guard(() => {
+          promised(this.broker.failure === null, "something was confirmed after a failed write");
+        });
+        this.model.confirm(end);
+        return true;
+      },
+      failed: () => this.note("the log has failed"),
+    };
+  }
+}
+
+function consumerOf(fake: FakeConsumer): Consumer {
+  promised(fake.consumer !== null, "the consumer has joined");
+  return fake.consumer;
+}
+
+function namesOf(fake: FakeConsumer): { topic: string; channel: string } {
+  return { topic: fake.topic.state.name, channel: fake.channel.state.name };
+}
+
+function nameOf(fake: FakeConsumer): string {
+  return `${fake.topic.state.name}/${fake.channel.state.name}`;
+}

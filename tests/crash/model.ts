@@ -1,0 +1,321 @@
+/**
+ * What a broker owes, as plain sets: the reference that a crash test holds against it. It knows
+ * nothing of logs, offsets or files, only what was asked for, in which order, and how far the broker
+ * said that all of it is on disk.
+ *
+ * - Every event carries the log end from which on it survives. The log is one order of everything, so
+ *   a crash leaves a beginning of it: {@linkcode Model.restart} drops what lies behind the recovered
+ *   end, and fails when the broker had confirmed more than that.
+ * - A finish may be written later than it was asked for, but with the next group at the latest: it
+ *   survives if anything does that was written after it was asked for.
+ * - What ephemeral topics and channels hold is owed until the next restart.
+ *
+ * Every broken promise is thrown as a {@linkcode Violation}.
+ */
+import { isEphemeral } from "@sluice/shared/protocol";
+
+/** A promise that the broker did not keep. */
+export class Violation extends Error {
+  override name = "Violation";
+}
+
+/** Throws {@linkcode Violation} unless `condition` holds. */
+export function promised(condition: boolean, message: string): asserts condition {
+  if (!condition) throw new Violation(message);
+}
+
+/** One thing that was asked of the broker. Times are Unix ms, 0 for at once. */
+export type ModelEvent =
+  | { readonly type: "topic_created"; readonly topic: string }
+  | { readonly type: "topic_deleted"; readonly topic: string }
+  /** `held`: without a channel, what waits for the first one stays behind the pause. */
+  | {
+    readonly type: "topic_paused";
+    readonly topic: string;
+    readonly paused: boolean;
+    readonly held: boolean;
+  }
+  | { readonly type: "topic_emptied"; readonly topic: string }
+  | ChannelEvent
+  | {
+    readonly type: "published";
+    readonly topic: string;
+    readonly sequence: number;
+    readonly bytes: number;
+    readonly dueMs: number;
+  };
+
+type ChannelEvent =
+  & { readonly topic: string; readonly channel: string }
+  & (
+    | { readonly type: "channel_created" }
+    | { readonly type: "channel_deleted" }
+    | { readonly type: "channel_paused"; readonly paused: boolean }
+    /** Messages that were not durable yet are spared. */
+    | { readonly type: "channel_emptied"; readonly durableEnd: number }
+    | { readonly type: "finished"; readonly sequence: number }
+    | {
+      readonly type: "requeued";
+      readonly sequence: number;
+      readonly attempts: number;
+      readonly dueMs: number;
+    }
+  );
+
+/** A message as it was published. */
+export interface ModelMessage {
+  readonly sequence: number;
+  readonly bytes: number;
+  readonly dueMs: number;
+  /** It is on disk when the log is up to here. */
+  readonly end: number;
+}
+
+/** A message that a channel owes. */
+export interface Debt {
+  readonly message: ModelMessage;
+  /** Not to be delivered before. */
+  dueMs: number;
+  /** Deliveries so far; after a restart those that a durable requeue told of. */
+  attempts: number;
+  /** Until this monotonic time nobody else may get it; -Infinity when it is not in flight. */
+  heldUntilMs: number;
+}
+
+/** What one channel owes. */
+export class ModelChannel {
+  readonly owed = new Map<number, Debt>();
+  paused = false;
+
+  /** Owed messages that may be delivered at `wallMs`. */
+  dueBy(wallMs: number): number {
+    let count = 0;
+    for (const debt of this.owed.values()) if (debt.dueMs <= wallMs) count++;
+    return count;
+  }
+}
+
+/** What one topic holds for its channels. */
+export class ModelTopic {
+  readonly channels = new Map<string, ModelChannel>();
+  /** Published while there was no channel that lasts: for the first one. */
+  kept = new Map<number, ModelMessage>();
+  /** Published behind a pause. */
+  held = new Map<number, ModelMessage>();
+  paused = false;
+
+  constructor(readonly name: string) {}
+
+  get lastingChannels(): number {
+    let count = 0;
+    for (const name of this.channels.keys()) if (!isEphemeral(name)) count++;
+    return count;
+  }
+}
+
+interface Entry {
+  readonly event: ModelEvent;
+  readonly end: number;
+}
+
+/** A delivery, as a consumer saw it. */
+export interface ModelDelivery {
+  readonly topic: string;
+  readonly channel: string;
+  readonly sequence: number;
+  readonly body: Uint8Array;
+  readonly attempts: number;
+  readonly nowMs: number;
+  readonly wallMs: number;
+  readonly timeoutMs: number;
+}
+
+/** See the module. */
+export class Model {
+  topics = new Map<string, ModelTopic>();
+  /** The broker said that everything below is on disk. */
+  confirmedEnd = 0;
+  deliveries = 0;
+  #entries: Entry[] = [];
+  #sequenceMax = 0;
+
+  /** Something was asked for; it survives a crash that leaves the log up to `end`. */
+  record(event: ModelEvent, end: number): void {
+    if (event.type === "published") {
+      promised(
+        event.sequence > this.#sequenceMax,
+        `sequence ${event.sequence} was used before (up to ${this.#sequenceMax})`,
+      );
+      this.#sequenceMax = event.sequence;
+    }
+    this.#entries.push({ event, end });
+    this.#apply(event, end);
+  }
+
+  /** The broker says that everything below `end` is on disk. */
+  confirm(end: number): void {
+    this.confirmedEnd = Math.max(this.confirmedEnd, end);
+  }
+
+  /** The broker is up again with a log up to `end`: what had not been written is gone. */
+  restart(end: number): void {
+    promised(
+      end >= this.confirmedEnd,
+      `the log ends at ${end}, but everything up to ${this.confirmedEnd} was confirmed`,
+    );
+    this.#entries = this.#entries.filter((entry) => entry.end <= end && lasts(entry.event));
+    this.topics = new Map();
+    for (const { event, end } of this.#entries) this.#apply(event, end);
+    this.confirmedEnd = end;
+  }
+
+  /** A consumer got a message. */
+  deliver(delivery: ModelDelivery): Debt {
+    const { topic, channel, sequence, body, attempts, nowMs, wallMs } = delivery;
+    const what = `message ${sequence} on ${topic}/${channel}`;
+    const debt = this.channel(topic, channel).owed.get(sequence);
+    promised(debt !== undefined, `${what} was delivered, but is not owed`);
+    promised(debt.message.end <= this.confirmedEnd, `${what} was delivered before it was durable`);
+    promised(debt.dueMs <= wallMs, `${what} was delivered ${debt.dueMs - wallMs} ms too early`);
+    promised(debt.heldUntilMs <= nowMs, `${what} was delivered while in flight`);
+    promised(
+      attempts === debt.attempts + 1,
+      `${what} was delivered as attempt ${attempts} after ${debt.attempts}`,
+    );
+    checkBody(what, debt.message, body);
+    debt.attempts = attempts;
+    debt.heldUntilMs = nowMs + delivery.timeoutMs;
+    this.deliveries++;
+    return debt;
+  }
+
+  /** A channel that is there. */
+  channel(topic: string, channel: string): ModelChannel {
+    const found = this.topics.get(topic)?.channels.get(channel);
+    promised(found !== undefined, `there is no channel ${topic}/${channel}`);
+    return found;
+  }
+
+  #apply(event: ModelEvent, end: number): void {
+    if (event.type === "topic_created") {
+      this.topics.set(event.topic, new ModelTopic(event.topic));
+      return;
+    }
+    const topic = this.topics.get(event.topic);
+    promised(topic !== undefined, `there is no topic ${event.topic}`);
+    switch (event.type) {
+      case "topic_deleted":
+        this.topics.delete(event.topic);
+        return;
+      case "topic_paused": {
+        topic.paused = event.paused;
+        if (event.paused) {
+          if (event.held) [topic.held, topic.kept] = [topic.kept, new Map()];
+          return;
+        }
+        const { held } = topic;
+        topic.held = new Map();
+        for (const message of held.values()) give(topic, message);
+        return;
+      }
+      case "topic_emptied":
+        // What is kept for the first lasting channel goes for ephemeral ones as well.
+        for (const channel of topic.channels.values()) {
+          for (const sequence of topic.kept.keys()) channel.owed.delete(sequence);
+        }
+        topic.held.clear();
+        topic.kept.clear();
+        return;
+      case "published": {
+        const { sequence, bytes, dueMs } = event;
+        const message = { sequence, bytes, dueMs, end };
+        if (topic.paused) topic.held.set(sequence, message);
+        else give(topic, message);
+        return;
+      }
+      case "channel_created": {
+        const channel = new ModelChannel();
+        if (topic.lastingChannels === 0) {
+          for (const message of topic.kept.values()) owe(channel, message);
+          if (!isEphemeral(event.channel)) topic.kept.clear();
+        }
+        topic.channels.set(event.channel, channel);
+        return;
+      }
+      default:
+        this.#applyToChannel(topic, event);
+    }
+  }
+
+  #applyToChannel(
+    topic: ModelTopic,
+    event: Exclude<ChannelEvent, { type: "channel_created" }>,
+  ): void {
+    const channel = topic.channels.get(event.channel);
+    promised(channel !== undefined, `there is no channel ${event.topic}/${event.channel}`);
+    switch (event.type) {
+      case "channel_deleted":
+        topic.channels.delete(event.channel);
+        return;
+      case "channel_paused":
+        channel.paused = event.paused;
+        return;
+      case "channel_emptied":
+        for (const { message } of channel.owed.values()) {
+          if (message.end <= event.durableEnd) channel.owed.delete(message.sequence);
+        }
+        return;
+      case "finished":
+        channel.owed.delete(event.sequence);
+        return;
+      case "requeued": {
+        const debt = channel.owed.get(event.sequence);
+        promised(debt !== undefined, `message ${event.sequence} was requeued, but is not owed`);
+        debt.attempts = event.attempts;
+        debt.dueMs = event.dueMs;
+        debt.heldUntilMs = -Infinity;
+        return;
+      }
+    }
+  }
+}
+
+/** The body of a message, from its sequence: any two differ, and so do neighbouring bytes. */
+export function bodyOf(sequence: number, bytes: number): Uint8Array {
+  const body = new Uint8Array(bytes);
+  let word = Math.imul(sequence + 1, 0x9e3779b1);
+  for (let index = 0; index < bytes; index++) {
+    word = (Math.imul(word, 0x01000193) + 0x6d2b79f5) | 0;
+    body[index] = word >>> 24;
+  }
+  return body;
+}
+
+function checkBody(what: string, message: ModelMessage, body: Uint8Array): void {
+  promised(
+    body.length === message.bytes,
+    `${what} has ${body.length} bytes, published were ${message.bytes}`,
+  );
+  const expected = bodyOf(message.sequence, message.bytes);
+  for (let index = 0; index < body.length; index++) {
+    promised(body[index] === expected[index], `${what} differs from what was published`);
+  }
+}
+
+function lasts(event: ModelEvent): boolean {
+  return !isEphemeral(event.topic) && !("channel" in event && isEphemeral(event.channel));
+}
+
+function give(topic: ModelTopic, message: ModelMessage): void {
+  for (const channel of topic.channels.values()) owe(channel, message);
+  if (topic.lastingChannels === 0) topic.kept.set(message.sequence, message);
+}
+
+function owe(channel: ModelChannel, message: ModelMessage): void {
+  channel.owed.set(message.sequence, {
+    message,
+    dueMs: message.dueMs,
+    attempts: 0,
+    heldUntilMs: -Infinity,
+  });
+}

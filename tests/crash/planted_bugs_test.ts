@@ -1,0 +1,134 @@
+/** The crash test can fail: each bug planted here breaks a promise, and a few seeds find it. */
+import { ok } from "node:assert/strict";
+import type { Broker } from "@sluice/broker/broker";
+import { applyRequeue } from "@sluice/broker/storage";
+import { BLOCK_HEADER_BYTES, readBlockHeader, writeBlockHeader } from "@sluice/shared/log";
+import type { Disk, DiskFile } from "@sluice/shared/runtime";
+import { DiskFileWrapper, DiskWrapper } from "@sluice/shared/testing";
+import { crc32 } from "node:zlib";
+import { runSeed, SeedFailure, type SeedOptions } from "./harness.ts";
+
+/** Many times what any of the bugs has needed. */
+const SEEDS_MAX = 400;
+
+/** The first failure that a bug leads to. */
+async function firstFailure(bug: SeedOptions): Promise<SeedFailure | null> {
+  for (let seed = 1; seed <= SEEDS_MAX; seed++) {
+    try {
+      await runSeed(seed, bug);
+    } catch (error) {
+      if (error instanceof SeedFailure) return error;
+      throw error;
+    }
+  }
+  return null;
+}
+
+async function finds(bug: SeedOptions, symptom: RegExp): Promise<void> {
+  const failure = await firstFailure(bug);
+  ok(failure !== null, `no broken promise within ${SEEDS_MAX} seeds`);
+  ok(symptom.test(failure.message), failure.message);
+  ok(failure.work.length > 0 && failure.disk.length > 0, "the failure shows what was done");
+}
+
+/** Files that lie, by the end of their path. */
+function lyingFiles(ending: string, lie: (file: DiskFile) => DiskFile): SeedOptions {
+  class LyingDisk extends DiskWrapper {
+    override wrapFile(file: DiskFile, path: string): DiskFile {
+      return path.endsWith(ending) ? lie(file) : file;
+    }
+  }
+  return { wrapDisk: (disk) => new LyingDisk(disk) };
+}
+
+Deno.test("the crash test finds an OK that is sent before the sync", async () => {
+  class NeverSynced extends DiskFileWrapper {
+    override async syncData(): Promise<void> {}
+  }
+  await finds(
+    lyingFiles(".log", (file) => new NeverSynced(file)),
+    /was confirmed|not open|not owed/,
+  );
+});
+
+Deno.test("the crash test finds a folder that is not synced", async () => {
+  class NamesForgotten extends DiskWrapper {
+    override async syncDirectory(): Promise<void> {}
+  }
+  await finds({ wrapDisk: (disk: Disk) => new NamesForgotten(disk) }, /was confirmed|not open/);
+});
+
+Deno.test("the crash test finds a small file that is renamed before its bytes are synced", async () => {
+  class NeverSynced extends DiskFileWrapper {
+    override async syncData(): Promise<void> {}
+  }
+  await finds(lyingFiles(".tmp", (file) => new NeverSynced(file)), /not open|was confirmed|damage/);
+});
+
+Deno.test("the crash test finds messages that are delivered before they are durable", async () => {
+  const opened = (broker: Broker) => {
+    const publish = broker.publish.bind(broker);
+    broker.publish = (topic, ...rest) => {
+      publish(topic, ...rest);
+      topic.state.durableTail = topic.state.tail;
+      topic.appended(broker.clock.monoMs(), broker.clock.wallMs());
+    };
+  };
+  await finds({ opened }, /before it was durable/);
+});
+
+Deno.test("the crash test finds a finish that is not written", async () => {
+  const opened = (broker: Broker) => {
+    const finish = broker.finish.bind(broker);
+    let count = 0;
+    broker.finish = (channel, offset) => {
+      if (++count % 20 > 0) finish(channel, offset);
+      else channel.finished.add(offset);
+    };
+  };
+  await finds({ opened }, /owed/);
+});
+
+Deno.test("the crash test finds a requeue that is not written", async () => {
+  const opened = (broker: Broker) => {
+    broker.requeue = (channel, offset, attempts, dueMs) =>
+      applyRequeue(channel, offset, attempts, dueMs);
+  };
+  await finds({ opened }, /too early|not due|attempt/);
+});
+
+Deno.test("the crash test finds message ids that are used again", async () => {
+  class ForgetfulFile extends DiskFileWrapper {
+    override writeAt(position: number, bytes: Uint8Array): Promise<void> {
+      const text = new TextDecoder().decode(bytes);
+      const forgotten = text.replace(/"sequence_reserved":\d+/, '"sequence_reserved":1');
+      return super.writeAt(position, new TextEncoder().encode(forgotten));
+    }
+  }
+  await finds(
+    lyingFiles("broker.meta.tmp", (file) => new ForgetfulFile(file)),
+    /was used before/,
+  );
+});
+
+Deno.test("the crash test finds a recovery that does not check the records of a block", async () => {
+  class UncheckedFile extends DiskFileWrapper {
+    override async readAt(position: number, into: Uint8Array): Promise<number> {
+      const read = await super.readAt(position, into);
+      const view = new DataView(into.buffer, into.byteOffset, read);
+      for (let at = 0; at + BLOCK_HEADER_BYTES <= read; at += 8) {
+        const reading = readBlockHeader(view, at);
+        if (reading.kind !== "block") continue;
+        const { header } = reading;
+        const records = into.subarray(at + BLOCK_HEADER_BYTES, read).subarray(
+          0,
+          header.recordsBytes,
+        );
+        if (records.length < header.recordsBytes) continue;
+        writeBlockHeader(view, at, { ...header, recordsCrc: crc32(records) });
+      }
+      return read;
+    }
+  }
+  await finds(lyingFiles(".log", (file) => new UncheckedFile(file)), /./);
+});
