@@ -10,11 +10,11 @@ import {
   address,
   boolean,
   bytes,
-  choice,
   declareSettings,
   durationMs,
   integer,
   list,
+  logSettings,
   setting,
   showAddress,
   showBytes,
@@ -330,27 +330,7 @@ function processSettings(hostname: string) {
       doc: "How long an orderly stop may take before the process ends without it.",
       group,
     }),
-    logLevel: setting({
-      name: "log-level",
-      kind: choice(["debug", "info", "warn", "error", "fatal"], { numbered: true }),
-      default: "info",
-      doc: "The least severe lines that are logged.",
-      group,
-    }),
-    logFormat: setting({
-      name: "log-format",
-      kind: choice(["text", "json"]),
-      default: "text",
-      doc: "How a line of the log is written.",
-      group,
-    }),
-    logPrefix: setting({
-      name: "log-prefix",
-      kind: text(),
-      default: "[nsqd] ",
-      doc: "Text in front of every line of the log.",
-      group,
-    }),
+    ...logSettings(group, "[nsqd] "),
   };
 }
 

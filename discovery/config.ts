@@ -5,10 +5,10 @@
 import {
   address,
   boolean,
-  choice,
   declareSettings,
   durationMs,
   integer,
+  logSettings,
   type Setting,
   setting,
   showAddress,
@@ -118,27 +118,7 @@ function limit(name: string, key: keyof RegistryLimits, doc: string): Setting<nu
 function processSettings() {
   const group = "Process and log";
   return {
-    logLevel: setting({
-      name: "log-level",
-      kind: choice(["debug", "info", "warn", "error", "fatal"], { numbered: true }),
-      default: "info",
-      doc: "The least severe lines that are logged.",
-      group,
-    }),
-    logFormat: setting({
-      name: "log-format",
-      kind: choice(["text", "json"]),
-      default: "text",
-      doc: "How a line of the log is written.",
-      group,
-    }),
-    logPrefix: setting({
-      name: "log-prefix",
-      kind: text(),
-      default: "[nsqlookupd] ",
-      doc: "Text in front of every line of the log.",
-      group,
-    }),
+    ...logSettings(group, "[nsqlookupd] "),
     verbose: setting({
       name: "verbose",
       kind: boolean(),
