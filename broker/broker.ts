@@ -6,6 +6,7 @@
  * - Work that an input leaves behind (dispatching channels, flushing connections) runs once, after
  *   the input, in the same turn of the event loop.
  * - A failed write ends publishing for good: `failed` is called, and the process is to be restarted.
+ * - A disk that is full, or nearly, refuses publishes for as long as it is: see `disk_guard.ts`.
  */
 import {
   isEphemeral,
@@ -18,22 +19,27 @@ import {
 import { type Clock, type Disk, invariant, type Random, type Timer } from "@sluice/shared/runtime";
 import type { Logger } from "@sluice/shared/telemetry";
 import { LARGE_BODIES_SHARE } from "./config.ts";
+import { DiskGuard, type DiskGuardOptions } from "./disk_guard.ts";
 import { MessageReader } from "./message_reader.ts";
 import {
   type Channel,
   type ChannelEffects,
   type ChannelOptions,
   type Consumer,
-  Schedule,
   type Timed,
   Topic,
 } from "./queue/mod.ts";
 import { ChannelState, Storage, type StorageOptions, TopicState } from "./storage/mod.ts";
+import { type Flushable, Turn } from "./turn.ts";
+
+export type { Flushable };
 
 /** Settings of a {@linkcode Broker}. */
 export interface BrokerOptions {
   readonly storage: StorageOptions;
   readonly channel: ChannelOptions;
+  /** What is kept free of the disk: 5 % and no bound on the log when absent. */
+  readonly guard?: DiskGuardOptions;
   readonly topicsMax: number;
   readonly channelsPerTopicMax: number;
   /** Memory for the bodies of publishes that have not arrived whole, over all connections. */
@@ -64,13 +70,13 @@ export interface DurableWaiter {
   failed(error: Error): void;
 }
 
-/** A connection that gathers output during an input. */
-export interface Flushable {
-  flush(): void;
-}
-
 /** Why an operation was refused. */
-export type RefusalCode = "exiting" | "storage" | "too_many_topics" | "too_many_channels";
+export type RefusalCode =
+  | "exiting"
+  | "storage"
+  | "throttled"
+  | "too_many_topics"
+  | "too_many_channels";
 
 /** An operation that the broker refuses; `message` is for the peer. */
 export class RefusedError extends Error {
@@ -80,11 +86,12 @@ export class RefusedError extends Error {
   }
 }
 
-/** A timer takes only so long a delay; it is set again. */
-const WAKE_MS_MAX = 60_000;
 const MAINTAIN_MS = 1000;
 /** Bodies up to this size may use all memory for publishes, larger ones only a share. */
 const SMALL_BODY_BYTES = 64 * 1024;
+const GUARD_OPTIONS_DEFAULT: DiskGuardOptions = { minFreeBytes: "auto", logBytesMax: 0 };
+/** With less room than so many files of the log, space that is given back may not be enough. */
+const LOG_FILES_ROOM = 3;
 /** What creating a channel takes in the log, at most. */
 const CHANNEL_EVENT_BYTES = 256;
 
@@ -93,6 +100,7 @@ export class Broker implements ChannelEffects {
   readonly topics = new Map<string, Topic>();
   readonly storage: Storage;
   readonly source: MessageReader;
+  readonly guard: DiskGuard;
   readonly clock: Clock;
   readonly random: Random;
   readonly logger: Logger;
@@ -108,14 +116,10 @@ export class Broker implements ChannelEffects {
   stagedBytes = 0;
 
   readonly #options: BrokerOptions;
-  readonly #schedule = new Schedule();
-  #woken: Channel[] = [];
-  #flushables: Flushable[] = [];
-  #settling = false;
+  readonly #turn: Turn;
   #waiters: DurableWaiter[] = [];
-  #timer: Timer | null = null;
-  #timerMs = Infinity;
   #maintainTimer: Timer | null = null;
+  #maintainFailed = false;
   #closed = false;
 
   private constructor(storage: Storage, seams: BrokerSeams, options: BrokerOptions) {
@@ -124,7 +128,28 @@ export class Broker implements ChannelEffects {
     this.random = seams.random;
     this.logger = seams.logger;
     this.#options = options;
+    this.#turn = new Turn(seams.clock);
     this.source = new MessageReader(storage, seams.clock, seams.logger);
+    const { log } = storage;
+    this.guard = new DiskGuard(
+      {
+        get start() {
+          return storage.logFiles[0]?.start ?? log.end;
+        },
+        get durableEnd() {
+          return log.durableEnd;
+        },
+        get end() {
+          return log.end;
+        },
+        get isStalled() {
+          return log.stalled !== null;
+        },
+      },
+      seams,
+      options.storage.dataPath,
+      options.guard ?? GUARD_OPTIONS_DEFAULT,
+    );
   }
 
   /** Opens the data folder and takes up where it was left. Rejects as `Storage.open` does. */
@@ -132,6 +157,7 @@ export class Broker implements ChannelEffects {
     const holder: { broker: Broker | null } = { broker: null };
     const storage = await Storage.open(seams.disk, seams.clock, options.storage, {
       durable: (topics, end) => holder.broker?.durable(topics, end),
+      stalled: (error) => holder.broker?.stalled(error),
       failed: (error) => holder.broker?.fail(error),
       warn: (message, error) => seams.logger.warn(message, { error: String(error) }),
     });
@@ -143,6 +169,7 @@ export class Broker implements ChannelEffects {
       broker.#addTopic(state).recover(nowMs, wallMs);
     }
     broker.#armMaintenance();
+    await broker.#startGuard();
     return broker;
   }
 
@@ -309,8 +336,20 @@ export class Broker implements ChannelEffects {
   }
 
   /**
+   * Lets one publish command pass, or throws {@linkcode RefusedError}. Asked once for what is to be
+   * stored whole, before `hasRoom`, and again after each wait for `room`.
+   */
+  admit(): void {
+    this.#checkAccepting();
+    const reason = this.guard.refusal();
+    if (reason === null) return;
+    this.guard.throttledCount++;
+    throw new RefusedError("throttled", reason);
+  }
+
+  /**
    * Publishes `body[start, end)`; it is copied. `dueMs` is Unix ms, 0 for at once. Whoever confirms it
-   * waits for `position`. Throws {@linkcode RefusedError}. `hasRoom` has been asked.
+   * waits for `position`. Throws {@linkcode RefusedError}. `admit` and `hasRoom` have been asked.
    */
   publish(topic: Topic, body: Uint8Array, start: number, end: number, dueMs: number): void {
     this.#checkAccepting();
@@ -354,8 +393,7 @@ export class Broker implements ChannelEffects {
 
   /** Calls `flush` after the input at hand. */
   flushLater(flushable: Flushable): void {
-    this.#flushables.push(flushable);
-    this.#settleLater();
+    this.#turn.flushLater(flushable);
   }
 
   /** Stops accepting and gives the data folder back, everything durable. */
@@ -385,14 +423,11 @@ export class Broker implements ChannelEffects {
   }
 
   schedule(timed: Timed, dueMs: number): void {
-    this.#schedule.add(timed, dueMs);
-    if (dueMs < this.#timerMs) this.#armTimer();
+    this.#turn.schedule(timed, dueMs);
   }
 
   wake(channel: Channel): void {
-    channel.woken = true;
-    this.#woken.push(channel);
-    this.#settleLater();
+    this.#turn.wake(channel);
   }
 
   /** What the storage reports: a group is on disk. */
@@ -403,6 +438,11 @@ export class Broker implements ChannelEffects {
     const waiters = this.#waiters;
     this.#waiters = [];
     for (const waiter of waiters) if (waiter.durable(end)) this.#waiters.push(waiter);
+  }
+
+  /** What the storage reports: the disk is full, and what is to be written waits. */
+  stalled(error: Error): void {
+    this.guard.stalled(error);
   }
 
   /** What the storage reports: nothing is written any more. */
@@ -476,62 +516,39 @@ export class Broker implements ChannelEffects {
     return state.paused ? state.pausedAt : state.tail;
   }
 
-  #settleLater(): void {
-    if (this.#settling) return;
-    this.#settling = true;
-    queueMicrotask(() => this.#settle());
-  }
-
-  #settle(): void {
-    const nowMs = this.clock.monoMs();
-    while (this.#woken.length > 0) {
-      const channels = this.#woken;
-      this.#woken = [];
-      for (const channel of channels) {
-        channel.woken = false;
-        channel.dispatch(nowMs);
-      }
-    }
-    this.#settling = false;
-    const flushables = this.#flushables;
-    this.#flushables = [];
-    for (const flushable of flushables) flushable.flush();
-  }
-
-  #armTimer(): void {
-    this.#timer?.cancel();
-    this.#timer = null;
-    this.#timerMs = Infinity;
-    const { earliestMs } = this.#schedule;
-    if (earliestMs === Infinity || this.#closed) return;
-    const nowMs = this.clock.monoMs();
-    this.#timerMs = Math.min(earliestMs, nowMs + WAKE_MS_MAX);
-    this.#timer = this.clock.setTimer(this.#timerMs - nowMs, () => {
-      this.#timer = null;
-      this.#timerMs = Infinity;
-      this.#schedule.run(this.clock.monoMs(), this.clock.wallMs());
-      this.#armTimer();
-    });
-  }
-
   #armMaintenance(): void {
     if (this.#closed) return;
     this.#maintainTimer = this.clock.setTimer(MAINTAIN_MS, () => {
-      this.storage.maintain()
-        .catch((error) =>
-          this.logger.error("Cannot write a checkpoint or remove old files", {
-            error: String(error),
-          })
-        )
+      this.storage.maintain(this.guard.isClosed)
+        .then(() => this.#maintainFailed = false, (error) => {
+          // Once for all the attempts that fail in a row.
+          if (!this.#maintainFailed) {
+            this.logger.error("Cannot write a checkpoint or remove old files", {
+              error: String(error),
+            });
+          }
+          this.#maintainFailed = true;
+        })
         .finally(() => this.#armMaintenance());
+    });
+  }
+
+  async #startGuard(): Promise<void> {
+    await this.guard.start();
+    const { space, minFreeBytes } = this.guard;
+    const { logFileBytes } = this.#options.storage;
+    if (space === null || space.totalBytes - minFreeBytes >= LOG_FILES_ROOM * logFileBytes) return;
+    this.logger.warn("The disk is small for log-file-bytes: space comes back by whole files", {
+      disk_bytes: space.totalBytes,
+      log_file_bytes: logFileBytes,
     });
   }
 
   #stop(): void {
     this.#closed = true;
     this.exiting = true;
-    this.#timer?.cancel();
-    this.#timer = null;
+    this.guard.stop();
+    this.#turn.stop();
     this.#maintainTimer?.cancel();
     this.#maintainTimer = null;
   }

@@ -13,6 +13,7 @@ import {
   declareSettings,
   durationMs,
   integer,
+  type Kind,
   list,
   logSettings,
   setting,
@@ -30,6 +31,8 @@ export const CLIENT_TIMEOUT_MS = 60_000;
 export const OUTPUT_BUFFER_BYTES_DEFAULT = 16_384;
 /** Bodies above 64 KiB may take this share of publish-bytes-max. */
 export const LARGE_BODIES_SHARE = 3 / 4;
+/** A bounded log has room for so many files. */
+const LOG_FILES_MIN = 4;
 /** Node ids have ten bits. */
 export const NODE_ID_MAX = 1023;
 
@@ -173,6 +176,23 @@ function storageSettings() {
       doc: "The size of a file of the log. Space is given back by whole files.",
       group,
     }),
+    minFreeBytes: setting({
+      name: "min-free-bytes",
+      kind: autoOr(bytes({ max: 2 ** 50 })),
+      default: "auto",
+      doc: "Publishes are refused while less of the disk is free, and everything else goes on: " +
+        "what frees space needs some. auto is 5 % of the disk, at most 10GiB.",
+      group,
+    }),
+    logBytesMax: setting({
+      name: "log-bytes-max",
+      kind: bytes({ max: 2 ** 50 }),
+      default: 0,
+      doc:
+        "Publishes are refused once the log has this size, until it is 10 % smaller; 0 sets no " +
+        "limit but the disk.",
+      group,
+    }),
     finishSyncIntervalMs: setting({
       name: "finish-sync-interval",
       kind: durationMs({ min: 0, max: 60_000 }),
@@ -193,7 +213,14 @@ function storageSettings() {
       name: "page-cache-bytes",
       kind: bytes({ min: MIB, max: 65_536 * MIB }),
       default: "64MiB",
-      doc: "Memory for pages of the backlog and its index.",
+      doc: "Memory for pages of the backlog.",
+      group,
+    }),
+    indexCacheBytes: setting({
+      name: "index-cache-bytes",
+      kind: bytes({ min: MIB, max: 65_536 * MIB }),
+      default: "64MiB",
+      doc: "Memory for the places of the backlog's messages, which are on disk beside them.",
       group,
     }),
     publishBytesMax: setting({
@@ -203,6 +230,20 @@ function storageSettings() {
       doc: "Bytes of publishes being received or waiting for the disk, over all connections.",
       group,
     }),
+  };
+}
+
+/** Values of a kind, or the word `auto`. */
+function autoOr(kind: Kind<number>): Kind<number | "auto"> {
+  const isAuto = (value: unknown) => typeof value === "string" && value.toLowerCase() === "auto";
+  return {
+    placeholder: `${kind.placeholder}|auto`,
+    wanted: `auto, or ${kind.wanted}`,
+    repeats: false,
+    parse: (given) => isAuto(given) ? "auto" : kind.parse(given),
+    fromDocument: (value) => isAuto(value) ? "auto" : kind.fromDocument(value),
+    show: (value) => value === "auto" ? value : kind.show(value),
+    toOption: (value) => value === "auto" ? { body: value, json: false } : kind.toOption(value),
   };
 }
 
@@ -364,6 +405,11 @@ function brokenRelations(values: BrokerValues): string[] {
       Math.floor(values.publishBytesMax * LARGE_BODIES_SHARE),
     ],
   ];
+  if (values.logBytesMax > 0) {
+    // Whole files are given back, and not the two newest.
+    const filesBytes = LOG_FILES_MIN * values.logFileBytes;
+    sizes.push(["four times log-file-bytes", filesBytes, "log-bytes-max", values.logBytesMax]);
+  }
   const broken = [...outOfOrder(durations, showDuration), ...outOfOrder(sizes, showBytes)];
   const tcp = showAddress(values.tcpAddress);
   if (tcp === showAddress(values.httpAddress) && !tcp.endsWith(":0")) {

@@ -53,6 +53,10 @@ Deno.test("brokerSettings() refuses settings that contradict each other", () => 
       "max-body-size (9MiB) must not exceed three quarters of publish-bytes-max (6MiB)",
     ],
     [
+      ["--log-bytes-max=255MiB"],
+      "four times log-file-bytes (256MiB) must not exceed log-bytes-max (255MiB)",
+    ],
+    [
       ["--min-output-buffer-timeout=1s"],
       "min-output-buffer-timeout (1s) must not exceed output-buffer-timeout (250ms)",
     ],
@@ -170,6 +174,25 @@ Deno.test("brokerSettings() has every flag of nsqd with nsqd's default", () => {
     assert.ok(listing.has(name), name);
   }
   assert.equal(CLIENT_TIMEOUT_MS, 60_000);
+});
+
+Deno.test("brokerSettings() takes a size or auto for what is kept free of the disk", () => {
+  const rows = [
+    [[], "auto"],
+    [["--min-free-bytes=AUTO"], "auto"],
+    [["--min-free-bytes=0"], 0],
+    [["--min-free-bytes=2GiB"], 2 ** 31],
+  ] as const;
+  for (const [args, expected] of rows) {
+    assert.equal(load(...args).values.minFreeBytes, expected);
+  }
+  assert.throws(() => load("--min-free-bytes=some"), /want auto, or a number of bytes/);
+  for (const [value, json] of [["auto", false], ["4096", true]] as const) {
+    const { values } = load(`--min-free-bytes=${value}`);
+    const option = configOption(DECLARATION, values, "min_free_bytes");
+    assert.deepEqual(option, { body: value, json });
+  }
+  assert.equal(load("--log-bytes-max=256MiB").values.logBytesMax, 2 ** 28);
 });
 
 Deno.test("brokerSettings() answers /config under nsqd's names", () => {

@@ -7,6 +7,7 @@ import { COLD, FOUND, GONE, type MessageSource, type MessageView } from "./queue
 import {
   type MessageHeader,
   MISSING,
+  NOT_LOADED,
   readMessageHeader,
   type Storage,
   type TopicState,
@@ -45,14 +46,18 @@ export class MessageReader implements MessageSource {
   find(topic: TopicState, offset: number): typeof FOUND | typeof COLD | typeof GONE {
     const position = topic.index.position(offset);
     if (position === MISSING) return GONE;
+    if (position === NOT_LOADED) return COLD;
     const { reader, log } = this.#storage;
     if (!reader.view(position, RECORD_HEADER_BYTES)) return COLD;
     const word = readU32(reader.bytes, reader.start);
     const payloadBytes = recordWordBytes(word);
     const isCold = position < log.hotStart;
-    const recordEnd = position + RECORD_HEADER_BYTES + payloadBytes;
-    if (isCold && this.#reachesTooFar(topic, offset, recordEnd)) {
-      return this.#damaged(topic, offset, position);
+    if (isCold) {
+      const next = topic.index.position(offset + 1);
+      if (next === NOT_LOADED) return COLD;
+      if (this.#reachesTooFar(next, position + RECORD_HEADER_BYTES + payloadBytes)) {
+        return this.#damaged(topic, offset, position);
+      }
     }
     if (!reader.view(position, RECORD_HEADER_BYTES + payloadBytes)) return COLD;
     const { bytes } = reader;
@@ -80,17 +85,21 @@ export class MessageReader implements MessageSource {
   }
 
   async load(topic: TopicState, offset: number): Promise<void> {
-    const position = topic.index.position(offset);
-    if (position === MISSING) return;
-    const { reader } = this.#storage;
     try {
+      const position = await this.#position(topic, offset);
+      // The next one's place bounds this one's length.
+      const next = await this.#position(topic, offset + 1);
+      if (position === MISSING) return;
+      if (position === NOT_LOADED || next === NOT_LOADED) return await this.#clock.sleep(MISSED_MS);
+      const { reader, log } = this.#storage;
+      if (position >= log.hotStart) return;
       await reader.load(position, RECORD_HEADER_BYTES);
       if (!reader.view(position, RECORD_HEADER_BYTES)) {
         // Pushed out by other readers, or gone: it is looked for again, but not in a tight loop.
         return await this.#clock.sleep(MISSED_MS);
       }
       const payloadBytes = recordWordBytes(readU32(reader.bytes, reader.start));
-      if (this.#reachesTooFar(topic, offset, position + RECORD_HEADER_BYTES + payloadBytes)) return;
+      if (this.#reachesTooFar(next, position + RECORD_HEADER_BYTES + payloadBytes)) return;
       await reader.load(position, RECORD_HEADER_BYTES + payloadBytes);
     } catch (error) {
       this.#logger.error("Cannot read a message", {
@@ -102,9 +111,14 @@ export class MessageReader implements MessageSource {
     }
   }
 
+  /** Where a message is, asking the disk if need be. Rejects when the disk does. */
+  async #position({ index }: TopicState, offset: number): Promise<number> {
+    if (index.position(offset) === NOT_LOADED) await index.load(offset);
+    return index.position(offset);
+  }
+
   /** A damaged length must not have the reader wait for bytes that never come. */
-  #reachesTooFar(topic: TopicState, offset: number, recordEnd: number): boolean {
-    const next = topic.index.position(offset + 1);
+  #reachesTooFar(next: number, recordEnd: number): boolean {
     return recordEnd > this.#storage.log.end || (next !== MISSING && recordEnd > next);
   }
 

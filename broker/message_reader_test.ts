@@ -5,7 +5,13 @@ import { Logger } from "@sluice/shared/telemetry";
 import { settle, SimClock, SimDisk } from "@sluice/shared/testing";
 import { MessageReader } from "./message_reader.ts";
 import { COLD, FOUND, GONE } from "./queue/mod.ts";
-import { Storage, TopicState, WIRE_HEADER_BYTES, WIRE_ID_OFFSET } from "./storage/mod.ts";
+import {
+  NOT_LOADED,
+  Storage,
+  TopicState,
+  WIRE_HEADER_BYTES,
+  WIRE_ID_OFFSET,
+} from "./storage/mod.ts";
 
 const NODE_ID = 5;
 const RING_BYTES = 65_536;
@@ -28,9 +34,10 @@ async function openWorld(disk = new SimDisk(), ringBytes = RING_BYTES): Promise<
     ringBytes,
     logFileBytes: 70_000,
     pageCacheBytes: 1 << 20,
+    indexCacheBytes: 1 << 20,
     bodyBytesMax: BODY_BYTES_MAX,
     finishSyncIntervalMs: 10,
-  }, { durable() {}, failed() {}, warn() {} });
+  }, { durable() {}, stalled() {}, failed() {}, warn() {} });
   const lines: string[] = [];
   const logger = new Logger({ sink: (line) => lines.push(line), clock });
   const topic = storage.state.topics.get("orders") ?? storage.decide({
@@ -96,8 +103,9 @@ Deno.test("find() is GONE for a cold message with any flipped bit, and for no ot
   await publish(world, Uint8Array.of(3));
   await makeCold(world);
   await world.storage.drain();
-  await world.storage.close();
+  await world.topic.index.load(1);
   const position = world.topic.index.position(1);
+  await world.storage.close();
   const recordBytes = RECORD_HEADER_BYTES + 12 + 10 + WIRE_HEADER_BYTES + 11;
   for (let bit = 0; bit < recordBytes * 8; bit++) {
     const disk = new SimDisk();
@@ -120,7 +128,9 @@ Deno.test("find() does not take another message of the topic for the one at a wr
   await publish(world, Uint8Array.of(1));
   await publish(world, Uint8Array.of(2));
   const run = world.topic.index.runs[0]!;
-  run.words[0] = run.words[1]!;
+  const { words } = run;
+  ok(words !== null);
+  words[0] = words[1]!;
   equal(world.reader.find(world.topic, 0), GONE);
   equal(world.reader.find(world.topic, 1), FOUND);
   await world.storage.close();
@@ -188,5 +198,50 @@ Deno.test("find() finds a message that is larger than what may be published toda
   for (const [offset, body] of [Uint8Array.of(1), large, Uint8Array.of(2)].entries()) {
     deepEqual([await loaded(again, offset), bodyOf(again)], [FOUND, body]);
   }
+  await again.storage.close();
+});
+
+Deno.test("find() is COLD while the place of a message is on disk only, failed reads and damage included", async () => {
+  const world = await openWorld();
+  for (let offset = 0; offset < 3; offset++) await publish(world, Uint8Array.of(offset));
+  await makeCold(world);
+  await makeCold(world);
+  await world.storage.close();
+  const again = await openWorld(world.disk);
+  const { index } = again.topic;
+  equal(index.position(0), NOT_LOADED);
+  equal(again.reader.find(again.topic, 0), COLD);
+  again.disk.failNext({ operation: "read", kind: "io" });
+  let done = false;
+  const load = again.reader.load(again.topic, 0).then(() => done = true);
+  await settle();
+  deepEqual([done, again.lines.length, index.position(0)], [false, 1, NOT_LOADED]);
+  await again.clock.run(1000);
+  await load;
+  const sidecar = again.disk.files().find((path) => path.endsWith(".idx"))!;
+  again.disk.writeDurable(sidecar, new Uint8Array());
+  for (let offset = 0; offset < 3; offset++) {
+    deepEqual([await loaded(again, offset), bodyOf(again)], [FOUND, Uint8Array.of(offset)]);
+  }
+  equal(again.reader.damagedCount, 0);
+  ok(again.disk.bytes(sidecar).length > 0);
+  await again.storage.close();
+  equal(again.disk.openFiles, 0);
+});
+
+Deno.test("find() needs the place of the next message too, which is in another file", async () => {
+  const world = await openWorld();
+  for (let round = 0; round < 3; round++) await makeCold(world);
+  const [first, second] = world.topic.index.runs;
+  const last = second!.firstOffset - 1;
+  equal(last, first!.endOffset - 1);
+  await world.storage.close();
+  const again = await openWorld(world.disk);
+  const { index } = again.topic;
+  await index.load(last);
+  deepEqual([index.position(last) >= 0, index.position(last + 1)], [true, NOT_LOADED]);
+  equal(again.reader.find(again.topic, last), COLD);
+  deepEqual([await loaded(again, last), bodyOf(again).length], [FOUND, 5000]);
+  ok(index.position(last + 1) >= 0);
   await again.storage.close();
 });

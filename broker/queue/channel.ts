@@ -101,7 +101,7 @@ export class Channel implements Timed {
     this.#checkUntil = topic.tail;
     for (const [offset, owed] of state.requeues) {
       if (owed.dueMs === 0) this.#ready.push(offset, owed.attempts);
-      else this.#deferred.push(owed.dueMs, offset, owed.attempts);
+      else this.#deferred.push(owed.dueMs, offset);
     }
   }
 
@@ -199,7 +199,7 @@ export class Channel implements Timed {
       // The message behind it in line comes first, as from the tail of a queue.
       this.#lastWasReady = true;
     } else {
-      this.#deferred.push(dueMs, offset, attempts);
+      this.#deferred.push(dueMs, offset);
       this.#effects.schedule(this, wallDueMs(dueMs, nowMs, wallMs));
     }
     this.writable(consumer);
@@ -290,7 +290,9 @@ export class Channel implements Timed {
     while (this.#deferred.earliestMs <= wallMs) {
       this.#deferred.pop();
       const offset = this.#deferred.poppedOffset;
-      if (!this.state.finished.has(offset)) this.#ready.push(offset, this.#deferred.poppedAttempts);
+      // What was finished meanwhile is owed no more.
+      const owed = this.state.requeues.get(offset);
+      if (owed !== undefined) this.#ready.push(offset, owed.attempts);
     }
     this.#schedule(nowMs, wallMs);
     this.#wake();

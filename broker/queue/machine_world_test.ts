@@ -321,7 +321,7 @@ export class World implements ChannelEffects, MessageSource {
     for (const [offset, dueMs] of this.#due) {
       const channels = [...this.#state.channels.values()];
       if (channels.length === 0 || channels.some((channel) => !channel.finished.has(offset))) {
-        this.#state.due.push(dueMs, offset, 0);
+        this.#state.due.push(dueMs, offset);
       }
     }
     this.#topic = new Topic(this.#state, this, this.#options);

@@ -92,7 +92,7 @@ export class Topic implements Timed {
       const { visibleTail } = state;
       let at = 0;
       for (; at < pairs.length && pairs[at + 1]! < visibleTail; at += 2) {
-        state.due.push(pairs[at]!, pairs[at + 1]!, 0);
+        state.due.push(pairs[at]!, pairs[at + 1]!);
         for (const channel of this.channels.values()) channel.deferred(pairs[at + 1]!);
       }
       state.hiddenDue = pairs.slice(at);

@@ -11,7 +11,7 @@ import { isValidName, MpubScanner } from "@sluice/shared/protocol";
 import { InvariantError } from "@sluice/shared/runtime";
 import type { Broker } from "../broker.ts";
 import type { Topic } from "../queue/mod.ts";
-import { refusal } from "./http_refusal.ts";
+import { refusal, THROTTLED } from "./http_refusal.ts";
 
 /** Limits of publishing over HTTP. */
 export interface HttpPublisherOptions {
@@ -24,6 +24,8 @@ export interface HttpPublisherOptions {
   readonly bodyTimeoutMs: number;
 }
 
+/** When a publish that was refused for want of disk space may be tried again. */
+const RETRY_AFTER: readonly [string, string][] = [["Retry-After", "1"]];
 const LINE_FEED = 0x0a;
 const DIGITS_REGEXP = /^\d{1,15}$/;
 
@@ -86,6 +88,13 @@ export class HttpPublisher {
       await request.body?.cancel();
       return errorReply(413, tooLarge);
     }
+    try {
+      this.#admit();
+    } catch (error) {
+      await request.body?.cancel();
+      if (error instanceof HttpError) return httpErrorReply(error);
+      throw error;
+    }
     if (!broker.stage(declared)) {
       await request.body?.cancel();
       return errorReply(429, "TOO_MANY_BYTES");
@@ -94,7 +103,7 @@ export class HttpPublisher {
       await publish(await this.#receive(request, bytesMax, tooLarge));
       return textReply("OK");
     } catch (error) {
-      if (error instanceof HttpError) return errorReply(error.status, error.code);
+      if (error instanceof HttpError) return httpErrorReply(error);
       if (error instanceof InvariantError) throw error;
       broker.logger.error("Cannot publish over HTTP", { error: String(error) });
       return errorReply(500, "INTERNAL_ERROR");
@@ -113,6 +122,15 @@ export class HttpPublisher {
       return body.bytes;
     } finally {
       timer.cancel();
+    }
+  }
+
+  /** Throws `HttpError` while publishes are refused. */
+  #admit(): void {
+    try {
+      this.#broker.admit();
+    } catch (error) {
+      throw refusal(error);
     }
   }
 
@@ -178,7 +196,11 @@ export class HttpPublisher {
   ): Promise<void> {
     const broker = this.#broker;
     const isWhole = broker.storage.fitsGroup(body.length, parts.count);
-    while (isWhole && !broker.hasRoom(body.length, parts.count)) await broker.room();
+    this.#admit();
+    while (isWhole && !broker.hasRoom(body.length, parts.count)) {
+      await broker.room();
+      this.#admit();
+    }
     try {
       for (const { start, end } of parts.each()) {
         while (!isWhole && !broker.hasRoom(end - start, 1)) await broker.room();
@@ -195,6 +217,10 @@ export class HttpPublisher {
       throw refusal(error);
     }
   }
+}
+
+function httpErrorReply({ status, code }: HttpError): Response {
+  return errorReply(status, code, code === THROTTLED ? RETRY_AFTER : []);
 }
 
 /** The lines of a text body that are not empty. */

@@ -3,6 +3,9 @@ import { HttpError } from "@sluice/shared/http";
 import { InvariantError } from "@sluice/shared/runtime";
 import { RefusedError } from "../broker.ts";
 
+/** The code of a publish that is refused for want of disk space. It may be tried again. */
+export const THROTTLED = "THROTTLED";
+
 /** The HTTP error for a refused operation. A broken invariant is thrown on: the service must stop. */
 export function refusal(error: unknown): HttpError {
   if (error instanceof InvariantError) throw error;
@@ -12,6 +15,8 @@ export function refusal(error: unknown): HttpError {
       return new HttpError(503, "EXITING");
     case "storage":
       return new HttpError(503, "STORAGE_FAULT");
+    case "throttled":
+      return new HttpError(429, THROTTLED);
     case "too_many_topics":
       return new HttpError(429, "TOO_MANY_TOPICS");
     case "too_many_channels":

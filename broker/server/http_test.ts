@@ -228,6 +228,70 @@ http(
   { broker: { publishBytesMax: 2500 } },
 );
 
+http("on a disk that is nearly full publishing answers 429, and all else goes on", async (http) => {
+  const { world } = http;
+  equal(await http.post("/topic/create?topic=t"), EMPTY);
+  world.simDisk.setCapacity(1_000_000);
+  await world.clock.run(1000);
+  for (const path of ["/pub?topic=t", "/mpub?topic=t", "/pub?topic=unknown"]) {
+    const response = await http.fetch("POST", path, withBody("x"));
+    equal([response.status, await response.text()], refused(429, "THROTTLED"));
+    equal(response.headers.get("retry-after"), "1");
+  }
+  equal(await http.post("/pub?topic=t", BIG), refused(413, "MSG_TOO_BIG"));
+  equal([world.broker.topics.has("unknown"), world.broker.stagedBytes], [false, 0]);
+  for (
+    const path of [
+      "/topic/create?topic=u",
+      "/channel/create?topic=u&channel=c",
+      "/channel/empty?topic=u&channel=c",
+      "/topic/pause?topic=u",
+      "/topic/delete?topic=u",
+    ]
+  ) equal(await http.post(path), EMPTY);
+  equal(await http.ask("GET", "/ping"), OK);
+  const [, metrics] = await http.ask("GET", "/metrics");
+  match(metrics, /\nsluice_disk_free_bytes \d+\n/);
+  match(metrics, /\nsluice_disk_guard_closed 1\n/);
+  match(metrics, /\nsluice_publishes_throttled_total 3\n/);
+  world.simDisk.setCapacity(2 ** 30);
+  await world.clock.run(1000);
+  equal(await http.post("/pub?topic=t", "x"), OK);
+  match((await http.ask("GET", "/metrics"))[1], /\nsluice_disk_guard_closed 0\n/);
+}, { broker: { guard: { minFreeBytes: 2_000_000, logBytesMax: 0 } } });
+
+http(
+  "a publish that waits while the disk is found full answers 429, one that was taken waits",
+  async (http) => {
+    const { world } = http;
+    equal(await http.post("/topic/create?topic=t"), EMPTY);
+    world.simDisk.setCapacity(0);
+    const body = "x".repeat(1000);
+    const answers = Array.from({ length: 40 }, () => http.post("/pub?topic=t", body));
+    let answered = 0;
+    for (const answer of answers) void answer.then(() => answered++);
+    await settle();
+    ok(answered > 0 && answered < 40);
+    equal(await http.post("/mpub?topic=t", "x"), refused(429, "THROTTLED"));
+    const throttled = answered;
+    await world.clock.run(3000);
+    equal(answered, throttled);
+    equal(await http.ask("GET", "/ping"), OK);
+    world.simDisk.setCapacity(2 ** 30);
+    await world.clock.run(1000);
+    const results = await Promise.all(answers);
+    const taken = results.filter(([status]) => status === 200).length;
+    equal(taken, 40 - throttled);
+    equal(results.slice(taken), results.slice(taken).map(() => refused(429, "THROTTLED")));
+    equal(world.broker.topics.get("t")?.depth, taken);
+  },
+  {
+    // Zeros ahead of the log would take the whole group.
+    storage: { logFileBytes: 4096 },
+    broker: { guard: { minFreeBytes: 0, logBytesMax: 0 } },
+  },
+);
+
 http("a body that does not arrive in time is given up", async (http) => {
   const body = new ReadableStream<Uint8Array>({
     start: (controller) => controller.enqueue(utf8Bytes("half")),

@@ -67,6 +67,23 @@ export function registerMetrics(registry: MetricsRegistry, source: () => Metrics
     "1 once a write to the log has failed.",
     () => source().broker.storage.log.error === null ? 0 : 1,
   );
+  registry.gauge(
+    { name: "sluice_disk_free_bytes", help: "Free bytes of the disk with the data folder." },
+    (set) => {
+      const { space } = source().broker.guard;
+      if (space !== null) set({}, space.freeBytes);
+    },
+  );
+  gauge(
+    "sluice_disk_guard_closed",
+    "1 while publishes are refused for want of disk space.",
+    () => source().broker.guard.isClosed ? 1 : 0,
+  );
+  counter(
+    "sluice_publishes_throttled_total",
+    "Publish commands refused for want of disk space.",
+    () => source().broker.guard.throttledCount,
+  );
   gauge(
     "sluice_log_damage",
     "Damaged places found when the log was opened.",
@@ -76,6 +93,11 @@ export function registerMetrics(registry: MetricsRegistry, source: () => Metrics
     "sluice_page_cache_bytes",
     "Memory that holds log pages read back.",
     () => source().broker.storage.reader.cachedBytes,
+  );
+  gauge(
+    "sluice_index_cache_bytes",
+    "Memory that holds places of messages read back.",
+    () => source().broker.storage.indexCachedBytes,
   );
   gauge(
     "sluice_publish_staged_bytes",

@@ -7,6 +7,7 @@
  * ```
  *
  * - Replies go out in the order of their commands, an OK only once its messages are on disk.
+ * - While the broker refuses publishes (the disk is full, or nearly), they get `E_THROTTLED`.
  * - When the broker has no room for a command that writes, the session stops in front of it
  *   ({@linkcode Session.blocked}) and so stops reading: the client waits, nothing grows.
  * - A fatal error ends the session once everything before it has been answered.
@@ -360,11 +361,12 @@ export class Session implements ConsumerPort, LinkOwner {
   #publish(verb: PublishVerb, deferMs: number): void {
     const { bodyBuffer, bodyStart, bodyEnd } = this.#decoder;
     const broker = this.#broker;
-    if (!broker.hasRoom(bodyEnd - bodyStart, 1)) {
-      this.#retry = CommandEvent.BODY;
-      return;
-    }
     try {
+      broker.admit();
+      if (!broker.hasRoom(bodyEnd - bodyStart, 1)) {
+        this.#retry = CommandEvent.BODY;
+        return;
+      }
       const topic = this.#targets();
       const dueMs = deferMs === 0 ? 0 : broker.clock.wallMs() + deferMs;
       broker.publish(topic, bodyBuffer, bodyStart, bodyEnd, dueMs);
@@ -383,15 +385,17 @@ export class Session implements ConsumerPort, LinkOwner {
     // All of it goes into one group, unless it is too large for any.
     const bytes = bodyEnd - bodyStart;
     const isWhole = storage.fitsGroup(bytes, scanner.messageCount);
-    if (isWhole && !this.#broker.hasRoom(bytes, scanner.messageCount)) {
-      this.#retry = CommandEvent.BODY;
-      return;
-    }
-    if (!this.#walking) {
-      scanner.rewind();
-      this.#walking = scanner.nextMessage(bodyBuffer, bodyStart);
-    }
     try {
+      // What has begun goes on to its end.
+      if (!this.#walking) this.#broker.admit();
+      if (isWhole && !this.#broker.hasRoom(bytes, scanner.messageCount)) {
+        this.#retry = CommandEvent.BODY;
+        return;
+      }
+      if (!this.#walking) {
+        scanner.rewind();
+        this.#walking = scanner.nextMessage(bodyBuffer, bodyStart);
+      }
       const topic = this.#targets();
       while (this.#walking) {
         const { messageStart, messageEnd } = scanner;
@@ -423,7 +427,8 @@ export class Session implements ConsumerPort, LinkOwner {
 
   #refused(verb: PublishVerb, error: unknown): void {
     if (!(error instanceof RefusedError)) throw error;
-    this.#fatal(publishFailed(verb, error.message));
+    const isThrottled = error.code === "throttled";
+    this.#fatal((isThrottled ? throttled : publishFailed)(verb, error.message));
   }
 
   #identify(): void {

@@ -197,6 +197,7 @@ export function openBroker(
         ringBytes: 65_536,
         logFileBytes: 1_048_576,
         pageCacheBytes: 1_048_576,
+        indexCacheBytes: 1_048_576,
         bodyBytesMax: 5000,
         finishSyncIntervalMs: 10,
         ...options.storage,

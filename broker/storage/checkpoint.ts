@@ -1,120 +1,322 @@
 /**
- * A checkpoint: the durable state at one log position, as JSON. Positions of messages are not in it;
- * they come from the sidecars and from the log.
+ * A checkpoint: the durable state, written in slices while it goes on changing. Places of messages
+ * are not in it; they come from the sidecars and from the log.
+ *
+ * ```
+ * checkpoint = header *topic end
+ * header(1)  = format:u32
+ * topic      = topic_begin *channel topic_end
+ * topic_begin(2)   = number:u32 ephemeral:u8 name
+ * channel    = channel_begin [*page floor] *requeue
+ * channel_begin(3) = number:u32 includes:u64 paused:u8 start:u64 floor:u64 name
+ * page(4)    = number:u64 count:u16 runs|words  ; count 0: 1024 words of 32 bits, else first:u16 last:u16 a run
+ * floor(5)   = floor:u64
+ * requeue(6) = offset:u64 attempts:u32 due:u64
+ * topic_end(7)     = includes:u64 tail:u64 keep_from:u64 paused:u8 paused_at:u64
+ * end(8)     = position:u64 next_topic:u32 next_channel:u32
+ * ```
+ *
+ * It has one position at which replay begins (the file's), and each topic and channel has the
+ * position up to which it **includes** the log. Replay passes over what a topic or channel includes,
+ * so each one ends as if it had been written in one piece with the rest. What need not be true at one
+ * position, and why it is right all the same:
+ * - A channel may take many slices. What it finishes or owes meanwhile may be in it or not: it is in
+ *   the log behind `includes`, and a finish or the newest requeue of a message may be applied twice.
+ *   A page that was dropped before its turn is below `floor`, which follows the pages; a requeue that
+ *   follows `floor` was not finished then.
+ * - Values of a topic follow its channels: whatever a channel that is gone before its turn has left
+ *   to its topic is in them. What comes later finds the topic or channel and changes it.
+ * - What was there when the walk came is visited, and nothing is waited for that came later: its
+ *   creation is in the log behind the begin. What was made since then is made anew by replay, with all
+ *   that is about it, and what was deleted after its turn is deleted.
+ * - Below the end's `position` records may name what was deleted before its turn, and nobody misses
+ *   it.
  */
 import { LogError } from "@sluice/shared/log";
+import { ChunkReader, ChunkWriter, type SliceLimits } from "./checkpoint_chunk.ts";
+import { fillRun, findRuns, PAGE_WORDS } from "./finished_page.ts";
 import { BrokerState, ChannelState, TopicState } from "./state.ts";
 
-interface ChannelDocument {
-  readonly number: number;
-  readonly name: string;
-  readonly start: number;
-  readonly floor: number;
-  /** Pairs `from, to` above the floor. */
-  readonly finished: readonly number[];
-  /** Triples offset, attempts, due. */
-  readonly requeues: readonly number[];
-  readonly paused: boolean;
-}
+const FORMAT = 1;
 
-interface TopicDocument {
-  readonly number: number;
-  readonly name: string;
-  readonly ephemeral: boolean;
-  readonly tail: number;
-  readonly keepFrom: number;
-  readonly paused: boolean;
-  readonly pausedAt: number;
-  readonly channels: readonly ChannelDocument[];
-}
+const HEADER = 1;
+const TOPIC_BEGIN = 2;
+const CHANNEL_BEGIN = 3;
+const PAGE = 4;
+const FLOOR = 5;
+const REQUEUE = 6;
+const TOPIC_END = 7;
+const END = 8;
 
-interface Document {
-  readonly format: 1;
-  readonly position: number;
-  readonly nextTopicNumber: number;
-  readonly nextChannelNumber: number;
-  readonly topics: readonly TopicDocument[];
-}
+/** The runs of the page under work. One with more runs than fit is not larger as words. */
+const RUNS = new Uint16Array(2 * (PAGE_WORDS - 1));
+const PAGE_WORK = 16;
+/** About a millisecond of a slow machine, and memory that nobody notices. */
+const SLICE_LIMITS: SliceLimits = { bytes: 64 * 1024, work: 4096 };
 
-/** The state as bytes; `position` is where replay continues. */
-export function encodeCheckpoint(state: BrokerState, position: number): Uint8Array {
-  const document: Document = {
-    format: 1,
-    position,
-    nextTopicNumber: state.nextTopicNumber,
-    nextChannelNumber: state.nextChannelNumber,
-    topics: [...state.topics.values()].map(topicDocument),
-  };
-  return new TextEncoder().encode(JSON.stringify(document));
-}
-
-/** What {@linkcode encodeCheckpoint} wrote. Throws {@linkcode LogError} when it is of another format. */
-export function decodeCheckpoint(bytes: Uint8Array): { state: BrokerState; position: number } {
-  const document = JSON.parse(new TextDecoder().decode(bytes)) as Document;
-  if (document.format !== 1) {
-    throw new LogError("newer_format", `Cannot read the checkpoint: format ${document.format}`);
+/**
+ * Writes the state, slice by slice; the last one is returned. Whoever takes a slice lets others run
+ * before the next, and the state may change meanwhile as long as the log says so. `logEnd` is the
+ * log's end at any time; what it was before the first slice is where replay begins. A slice may be
+ * empty and is valid until the next is asked for. All is worth nothing before the log is durable up to
+ * its end after the last one.
+ */
+export function* encodeCheckpoint(
+  state: BrokerState,
+  logEnd: () => number,
+  limits: SliceLimits = SLICE_LIMITS,
+): Generator<Uint8Array, Uint8Array, void> {
+  const chunk = new ChunkWriter(limits);
+  chunk.u8(HEADER);
+  chunk.u32(FORMAT);
+  let topicsLeft = state.topics.size;
+  for (const topic of state.topics.values()) {
+    if (topicsLeft-- === 0) break;
+    if (chunk.isOver) yield chunk.take();
+    writeTopicBegin(chunk, topic);
+    let channelsLeft = topic.channels.size;
+    for (const channel of topic.channels.values()) {
+      if (channelsLeft-- === 0) break;
+      if (chunk.isOver) yield chunk.take();
+      if (channel.number === 0) chunk.work++;
+      else yield* encodeChannel(chunk, channel, logEnd);
+    }
+    if (chunk.isOver) yield chunk.take();
+    writeTopicEnd(chunk, topic, logEnd());
   }
-  const state = new BrokerState();
-  state.nextTopicNumber = document.nextTopicNumber;
-  state.nextChannelNumber = document.nextChannelNumber;
-  for (const stored of document.topics) {
-    const topic = new TopicState(stored.number, stored.name, stored.ephemeral);
-    topic.tail = stored.tail;
-    topic.keepFrom = stored.keepFrom;
-    topic.paused = stored.paused;
-    topic.pausedAt = stored.pausedAt;
-    state.topics.set(topic.name, topic);
-    state.topicsByNumber.set(topic.number, topic);
-    for (const storedChannel of stored.channels) {
-      const channel = restoreChannel(topic, storedChannel);
-      topic.channels.set(channel.name, channel);
-      state.channelsByNumber.set(channel.number, channel);
+  if (chunk.isOver) yield chunk.take();
+  chunk.u8(END);
+  chunk.u64(logEnd());
+  chunk.u32(state.nextTopicNumber);
+  chunk.u32(state.nextChannelNumber);
+  return chunk.take();
+}
+
+function* encodeChannel(
+  chunk: ChunkWriter,
+  channel: ChannelState,
+  logEnd: () => number,
+): Generator<Uint8Array, void, void> {
+  const { finished, requeues } = channel;
+  let pagesLeft = finished.pageCount;
+  let requeuesLeft = requeues.size;
+  writeChannelBegin(chunk, channel, logEnd());
+  if (pagesLeft > 0) {
+    for (const [number, page] of finished.pages()) {
+      if (pagesLeft-- === 0) break;
+      if (chunk.isOver) yield chunk.take();
+      writePage(chunk, number, page);
+    }
+    if (chunk.isOver) yield chunk.take();
+    chunk.u8(FLOOR);
+    chunk.u64(finished.floor);
+  }
+  if (requeuesLeft === 0) return;
+  for (const [offset, owed] of requeues) {
+    if (requeuesLeft-- === 0) break;
+    if (chunk.isOver) yield chunk.take();
+    chunk.work++;
+    chunk.u8(REQUEUE);
+    chunk.u64(offset);
+    chunk.u32(owed.attempts);
+    chunk.u64(owed.dueMs);
+  }
+}
+
+function writeTopicBegin(chunk: ChunkWriter, topic: TopicState): void {
+  chunk.work++;
+  chunk.u8(TOPIC_BEGIN);
+  chunk.u32(topic.number);
+  chunk.u8(Number(topic.ephemeral));
+  chunk.text(topic.name);
+}
+
+function writeChannelBegin(chunk: ChunkWriter, channel: ChannelState, includes: number): void {
+  chunk.work++;
+  chunk.u8(CHANNEL_BEGIN);
+  chunk.u32(channel.number);
+  chunk.u64(includes);
+  chunk.u8(Number(channel.paused));
+  chunk.u64(channel.start);
+  chunk.u64(channel.finished.floor);
+  chunk.text(channel.name);
+}
+
+function writePage(
+  chunk: ChunkWriter,
+  number: number,
+  page: Uint32Array,
+): void {
+  chunk.work += PAGE_WORK;
+  const count = findRuns(page, RUNS);
+  if (count === 0) return;
+  chunk.u8(PAGE);
+  chunk.u64(number);
+  chunk.u16(Math.max(0, count));
+  if (count < 0) {
+    for (let at = 0; at < PAGE_WORDS; at++) chunk.u32(page[at]!);
+  } else {
+    for (let at = 0; at < 2 * count; at++) chunk.u16(RUNS[at]!);
+  }
+}
+
+function writeTopicEnd(chunk: ChunkWriter, topic: TopicState, includes: number): void {
+  chunk.u8(TOPIC_END);
+  chunk.u64(includes);
+  chunk.u64(topic.tail);
+  chunk.u64(topic.keepFrom);
+  chunk.u8(Number(topic.paused));
+  chunk.u64(topic.pausedAt);
+}
+
+/** What a checkpoint tells. */
+export interface DecodedCheckpoint {
+  /** Ready for replay, not for use. */
+  readonly state: BrokerState;
+  /** The log was durable up to here once. */
+  readonly end: number;
+  /** Of all chunks. */
+  readonly bytes: number;
+}
+
+/**
+ * Reads a checkpoint. Throws {@linkcode LogError} when it is of another format or not a checkpoint,
+ * and what `chunks` throws.
+ */
+export async function decodeCheckpoint(
+  chunks: AsyncIterable<Uint8Array>,
+): Promise<DecodedCheckpoint> {
+  const decoder = new Decoder();
+  for await (const chunk of chunks) decoder.add(chunk);
+  return decoder.finish();
+}
+
+/** Builds a state from entries as they come. */
+class Decoder {
+  readonly #state = new BrokerState();
+  #expectsHeader = true;
+  #topic: TopicState | null = null;
+  #channel: ChannelState | null = null;
+  #end = -1;
+  #bytes = 0;
+
+  add(bytes: Uint8Array): void {
+    this.#bytes += bytes.length;
+    const chunk = new ChunkReader(bytes);
+    while (!chunk.isAtEnd) {
+      const tag = chunk.u8();
+      if (this.#end >= 0 || this.#expectsHeader !== (tag === HEADER)) throw malformed();
+      this.#entry(tag, chunk);
     }
   }
-  return { state, position: document.position };
-}
 
-function topicDocument(topic: TopicState): TopicDocument {
-  return {
-    number: topic.number,
-    name: topic.name,
-    ephemeral: topic.ephemeral,
-    tail: topic.tail,
-    keepFrom: topic.keepFrom,
-    paused: topic.paused,
-    pausedAt: topic.pausedAt,
-    channels: [...topic.channels.values()].filter((channel) => !channel.ephemeral).map(
-      channelDocument,
-    ),
-  };
-}
-
-function channelDocument(channel: ChannelState): ChannelDocument {
-  const requeues: number[] = [];
-  for (const [offset, owed] of channel.requeues) requeues.push(offset, owed.attempts, owed.dueMs);
-  return {
-    number: channel.number,
-    name: channel.name,
-    start: channel.start,
-    floor: channel.finished.floor,
-    finished: channel.finished.ranges(),
-    requeues,
-    paused: channel.paused,
-  };
-}
-
-function restoreChannel(topic: TopicState, stored: ChannelDocument): ChannelState {
-  const channel = new ChannelState(stored.number, topic, stored.name, false, stored.start);
-  channel.paused = stored.paused;
-  channel.finished.raise(stored.floor);
-  for (let at = 0; at + 1 < stored.finished.length; at += 2) {
-    channel.finished.addRange(stored.finished[at]!, stored.finished[at + 1]!);
+  finish(): DecodedCheckpoint {
+    if (this.#end < 0) throw malformed();
+    return { state: this.#state, end: this.#end, bytes: this.#bytes };
   }
-  for (let at = 0; at + 2 < stored.requeues.length; at += 3) {
-    channel.requeues.set(stored.requeues[at]!, {
-      attempts: stored.requeues[at + 1]!,
-      dueMs: stored.requeues[at + 2]!,
-    });
+
+  #entry(tag: number, chunk: ChunkReader): void {
+    switch (tag) {
+      case HEADER:
+        this.#expectsHeader = false;
+        return checkFormat(chunk.u32());
+      case TOPIC_BEGIN:
+        return this.#beginTopic(chunk);
+      case CHANNEL_BEGIN:
+        return this.#beginChannel(chunk);
+      case PAGE:
+        return readPage(chunk, this.#openChannel());
+      case FLOOR:
+        this.#openChannel().finished.raise(chunk.u64());
+        return;
+      case REQUEUE: {
+        const offset = chunk.u64();
+        const attempts = chunk.u32();
+        this.#openChannel().requeues.set(offset, { attempts, dueMs: chunk.u64() });
+        return;
+      }
+      case TOPIC_END:
+        readTopicEnd(chunk, this.#openTopic());
+        this.#topic = null;
+        this.#channel = null;
+        return;
+      case END:
+        if (this.#topic !== null) throw malformed();
+        this.#end = chunk.u64();
+        this.#state.orphansFrom = this.#end;
+        this.#state.nextTopicNumber = chunk.u32();
+        this.#state.nextChannelNumber = chunk.u32();
+        return;
+      default:
+        throw malformed();
+    }
   }
-  return channel;
+
+  #beginTopic(chunk: ChunkReader): void {
+    if (this.#topic !== null) throw malformed();
+    const number = chunk.u32();
+    const ephemeral = chunk.u8() === 1;
+    const topic = new TopicState(number, chunk.text(), ephemeral);
+    // Of two of one name the later one lives: replay deletes the other.
+    this.#state.topics.set(topic.name, topic);
+    this.#state.topicsByNumber.set(number, topic);
+    this.#topic = topic;
+  }
+
+  #beginChannel(chunk: ChunkReader): void {
+    const topic = this.#openTopic();
+    const number = chunk.u32();
+    const includes = chunk.u64();
+    const paused = chunk.u8() === 1;
+    const start = chunk.u64();
+    const floor = chunk.u64();
+    const channel = new ChannelState(number, topic, chunk.text(), false, start);
+    channel.includes = includes;
+    channel.paused = paused;
+    channel.finished.raise(floor);
+    topic.channels.set(channel.name, channel);
+    this.#state.channelsByNumber.set(number, channel);
+    this.#channel = channel;
+  }
+
+  #openTopic(): TopicState {
+    if (this.#topic === null) throw malformed();
+    return this.#topic;
+  }
+
+  #openChannel(): ChannelState {
+    if (this.#channel === null) throw malformed();
+    return this.#channel;
+  }
+}
+
+function checkFormat(format: number): void {
+  if (format === FORMAT) return;
+  throw new LogError("newer_format", `Cannot read the checkpoint: format ${format}`);
+}
+
+function readPage(chunk: ChunkReader, channel: ChannelState): void {
+  const number = chunk.u64();
+  const count = chunk.u16();
+  const page = new Uint32Array(PAGE_WORDS);
+  if (count === 0) {
+    for (let at = 0; at < PAGE_WORDS; at++) page[at] = chunk.u32();
+  }
+  for (let run = 0; run < count; run++) {
+    const first = chunk.u16();
+    fillRun(page, first, chunk.u16() + 1);
+  }
+  channel.finished.addPage(number, page);
+}
+
+function readTopicEnd(chunk: ChunkReader, topic: TopicState): void {
+  topic.includes = chunk.u64();
+  topic.tail = chunk.u64();
+  topic.keepFrom = chunk.u64();
+  topic.paused = chunk.u8() === 1;
+  topic.pausedAt = chunk.u64();
+}
+
+function malformed(): LogError {
+  return new LogError("damaged", "What was stored as a checkpoint is none");
 }

@@ -18,7 +18,8 @@ import {
 } from "@sluice/shared/runtime";
 import { LogError } from "@sluice/shared/log";
 
-const FORMAT_TEXT = "sluice-data 1\n";
+/** All that FORMAT holds. */
+export const FORMAT_TEXT = "sluice-data 1\n";
 /** Where the log is in a data folder. Not `log`: that is where people put what a broker prints. */
 export const LOG_FOLDER = "journal";
 const META_BYTES_MAX = 65_536;
@@ -26,7 +27,8 @@ const META_BYTES_MAX = 65_536;
 export const SEQUENCE_BLOCK = 2 ** 24;
 export const NODE_ID_MAX = 2 ** 16 - 1;
 
-interface Meta {
+/** The content of broker.meta. */
+export interface Meta {
   readonly node_id: number;
   readonly epoch: number;
   readonly sequence_reserved: number;
@@ -124,7 +126,8 @@ async function checkFormat(disk: Disk, path: string): Promise<void> {
   );
 }
 
-async function readMeta(disk: Disk, path: string): Promise<Meta | null> {
+/** Reads broker.meta, null when there is none; rejects with {@linkcode LogError} `damaged`. */
+export async function readMeta(disk: Disk, path: string): Promise<Meta | null> {
   const bytes = await readIfThere(disk, `${path}/broker.meta`);
   if (bytes === null) return null;
   let meta: Partial<Meta>;

@@ -1,106 +1,143 @@
 /**
- * Things that become due at a wall-clock time: a 4-ary heap on typed arrays, 20 bytes an entry.
- * Entries are never removed but by popping; whoever pops checks whether the entry still means
- * anything.
+ * Things that become due at a wall-clock time: a 4-ary heap, 16 bytes an entry. It is kept in chunks,
+ * so that it grows without a copy of all there is and gives memory back as it empties. Entries are
+ * never removed but by popping; whoever pops checks whether the entry still means anything.
  */
 import { invariant } from "@sluice/shared/runtime";
 
+const CHUNK_BITS = 14;
+const CHUNK_SLOTS = 1 << CHUNK_BITS;
+const CHUNK_MASK = CHUNK_SLOTS - 1;
+const SLOTS_MIN = 16;
+/** The root's slot: the children of slot `s` are the four from `4 * (s - 2)` on, in one chunk. */
+const ROOT = 3;
+
 /** Ordered by due time; entries of the same time come in no particular order. */
 export class DueHeap {
-  #dues = new Float64Array(16);
-  #offsets = new Float64Array(16);
-  #attempts = new Uint32Array(16);
-  #size = 0;
+  /** Slots of two numbers, due time and offset. The first chunk is smaller while it is alone. */
+  #chunks: Float64Array[] = [new Float64Array(SLOTS_MIN * 2)];
+  /** The slot behind the last entry's. */
+  #end = ROOT;
   /** What the last `pop` took out. */
   poppedOffset = 0;
-  poppedAttempts = 0;
 
   get size(): number {
-    return this.#size;
+    return this.#end - ROOT;
+  }
+
+  /** Memory that holds entries. */
+  get heldBytes(): number {
+    return this.#chunks.reduce((sum, chunk) => sum + chunk.byteLength, 0);
   }
 
   /** The earliest due time, or Infinity. */
   get earliestMs(): number {
-    return this.#size === 0 ? Infinity : this.#dues[0]!;
+    return this.#end === ROOT ? Infinity : this.#chunks[0]![ROOT * 2]!;
   }
 
-  push(dueMs: number, offset: number, attempts: number): void {
-    if (this.#size === this.#dues.length) this.#grow();
-    let at = this.#size++;
-    while (at > 0) {
-      const parent = (at - 1) >>> 2;
-      if (this.#dues[parent]! <= dueMs) break;
-      this.#move(parent, at);
-      at = parent;
+  push(dueMs: number, offset: number): void {
+    let slot = this.#end++;
+    const chunks = this.#chunks;
+    let chunk = chunks[slot >>> CHUNK_BITS];
+    let place = (slot & CHUNK_MASK) * 2;
+    if (chunk === undefined || place >= chunk.length) chunk = this.#makeRoom(slot);
+    while (slot > ROOT) {
+      const parent = (slot >>> 2) + 2;
+      const parentChunk = chunks[parent >>> CHUNK_BITS]!;
+      const parentPlace = (parent & CHUNK_MASK) * 2;
+      const parentMs = parentChunk[parentPlace]!;
+      if (parentMs <= dueMs) break;
+      chunk[place] = parentMs;
+      chunk[place + 1] = parentChunk[parentPlace + 1]!;
+      slot = parent;
+      chunk = parentChunk;
+      place = parentPlace;
     }
-    this.#put(at, dueMs, offset, attempts);
+    chunk[place] = dueMs;
+    chunk[place + 1] = offset;
   }
 
-  /** Takes the earliest entry out, into `poppedOffset` and `poppedAttempts`. */
+  /** Takes the earliest entry out, into `poppedOffset`. */
   pop(): void {
-    invariant(this.#size > 0, "there is an entry to pop");
-    this.poppedOffset = this.#offsets[0]!;
-    this.poppedAttempts = this.#attempts[0]!;
-    const last = --this.#size;
-    if (last === 0) return;
-    const dueMs = this.#dues[last]!;
-    let at = 0;
+    invariant(this.#end > ROOT, "there is an entry to pop");
+    const chunks = this.#chunks;
+    let chunk = chunks[0]!;
+    let place = ROOT * 2;
+    this.poppedOffset = chunk[place + 1]!;
+    const last = --this.#end;
+    const dueMs = this.#dueMs(last);
+    const offset = this.#offset(last);
+    let slot = ROOT;
     while (true) {
-      let child = at * 4 + 1;
+      let child = (slot - 2) * 4;
       if (child >= last) break;
-      const end = Math.min(child + 4, last);
-      for (let other = child + 1; other < end; other++) {
-        if (this.#dues[other]! < this.#dues[child]!) child = other;
+      const childChunk = chunks[child >>> CHUNK_BITS]!;
+      let childPlace = (child & CHUNK_MASK) * 2;
+      const endPlace = childPlace + Math.min(4, last - child) * 2;
+      let childMs = childChunk[childPlace]!;
+      for (let other = childPlace + 2; other < endPlace; other += 2) {
+        const otherMs = childChunk[other]!;
+        if (otherMs >= childMs) continue;
+        child += (other - childPlace) >>> 1;
+        childPlace = other;
+        childMs = otherMs;
       }
-      if (this.#dues[child]! >= dueMs) break;
-      this.#move(child, at);
-      at = child;
+      if (childMs >= dueMs) break;
+      chunk[place] = childMs;
+      chunk[place + 1] = childChunk[childPlace + 1]!;
+      slot = child;
+      chunk = childChunk;
+      place = childPlace;
     }
-    this.#put(at, dueMs, this.#offsets[last]!, this.#attempts[last]!);
+    chunk[place] = dueMs;
+    chunk[place + 1] = offset;
+    // One spare chunk is left, so that a size that goes up and down makes no new ones.
+    if ((last & CHUNK_MASK) === 0) chunks.length = (last >>> CHUNK_BITS) + 1;
   }
 
   clear(): void {
-    this.#size = 0;
+    this.#end = ROOT;
+    this.#chunks.length = 1;
   }
 
   /** Entries whose offset passes `test`. */
   countWhere(test: (offset: number) => boolean): number {
     let count = 0;
-    for (let at = 0; at < this.#size; at++) if (test(this.#offsets[at]!)) count++;
+    for (let slot = ROOT; slot < this.#end; slot++) if (test(this.#offset(slot))) count++;
     return count;
   }
 
   /** Keeps only the entries whose offset passes `test`. */
   retain(test: (offset: number) => boolean): void {
-    const dues = this.#dues.slice(0, this.#size);
-    const offsets = this.#offsets.slice(0, this.#size);
-    const attempts = this.#attempts.slice(0, this.#size);
-    this.#size = 0;
-    dues.forEach((dueMs, at) => {
-      if (test(offsets[at]!)) this.push(dueMs, offsets[at]!, attempts[at]!);
-    });
+    // In place: an entry goes back to a slot that has been read.
+    const end = this.#end;
+    this.#end = ROOT;
+    for (let slot = ROOT; slot < end; slot++) {
+      const offset = this.#offset(slot);
+      if (test(offset)) this.push(this.#dueMs(slot), offset);
+    }
+    this.#chunks.length = Math.ceil(this.#end / CHUNK_SLOTS);
   }
 
-  #put(at: number, dueMs: number, offset: number, attempts: number): void {
-    this.#dues[at] = dueMs;
-    this.#offsets[at] = offset;
-    this.#attempts[at] = attempts;
+  #dueMs(slot: number): number {
+    return this.#chunks[slot >>> CHUNK_BITS]![(slot & CHUNK_MASK) * 2]!;
   }
 
-  #move(from: number, to: number): void {
-    this.#put(to, this.#dues[from]!, this.#offsets[from]!, this.#attempts[from]!);
+  #offset(slot: number): number {
+    return this.#chunks[slot >>> CHUNK_BITS]![(slot & CHUNK_MASK) * 2 + 1]!;
   }
 
-  #grow(): void {
-    const size = this.#dues.length * 2;
-    const dues = new Float64Array(size);
-    dues.set(this.#dues);
-    this.#dues = dues;
-    const offsets = new Float64Array(size);
-    offsets.set(this.#offsets);
-    this.#offsets = offsets;
-    const attempts = new Uint32Array(size);
-    attempts.set(this.#attempts);
-    this.#attempts = attempts;
+  /** The chunk for `slot`, which is the one behind all there is room for. */
+  #makeRoom(slot: number): Float64Array {
+    const first = this.#chunks[0]!;
+    if (first.length === CHUNK_SLOTS * 2) {
+      const chunk = new Float64Array(CHUNK_SLOTS * 2);
+      this.#chunks.push(chunk);
+      return chunk;
+    }
+    const larger = new Float64Array(slot * 4);
+    larger.set(first);
+    this.#chunks[0] = larger;
+    return larger;
   }
 }

@@ -1,23 +1,23 @@
-import { deepEqual, equal, throws } from "node:assert/strict";
+import { deepEqual, equal, ok, throws } from "node:assert/strict";
 import { SeededRandom } from "@sluice/shared/testing";
 import { InvariantError } from "@sluice/shared/runtime";
 import { DueHeap } from "./due_heap.ts";
 
-type Entry = readonly [dueMs: number, offset: number, attempts: number];
+type Entry = readonly [dueMs: number, offset: number];
 
 function popAll(heap: DueHeap): Entry[] {
   const popped: Entry[] = [];
   while (heap.size > 0) {
     const dueMs = heap.earliestMs;
     heap.pop();
-    popped.push([dueMs, heap.poppedOffset, heap.poppedAttempts]);
+    popped.push([dueMs, heap.poppedOffset]);
   }
   return popped;
 }
 
 /** By due time; entries of the same time by offset, since a heap may give them in any order. */
 function sorted(entries: readonly Entry[]): Entry[] {
-  return [...entries].sort((a, b) => a[0] - b[0] || a[1] - b[1] || a[2] - b[2]);
+  return [...entries].sort((a, b) => a[0] - b[0] || a[1] - b[1]);
 }
 
 Deno.test("DueHeap.pop() of an empty heap is a mistake of the caller", () => {
@@ -38,7 +38,6 @@ Deno.test("DueHeap gives entries as a sorted array does, between pushes, clears 
         const entry: Entry = [
           1_700_000_000_000 + random.below(times),
           random.below(2 ** 16) * 2 ** 32 + random.u32(),
-          random.u32(),
         ];
         heap.push(...entry);
         plain.push(entry);
@@ -46,8 +45,8 @@ Deno.test("DueHeap gives entries as a sorted array does, between pushes, clears 
         const dueMs = heap.earliestMs;
         equal(dueMs, Math.min(...plain.map(([due]) => due)));
         heap.pop();
-        const at = plain.findIndex(([due, offset, attempts]) =>
-          due === dueMs && offset === heap.poppedOffset && attempts === heap.poppedAttempts
+        const at = plain.findIndex(([due, offset]) =>
+          due === dueMs && offset === heap.poppedOffset
         );
         equal(at >= 0, true, `seed ${seed} step ${step}`);
         plain.splice(at, 1);
@@ -68,4 +67,28 @@ Deno.test("DueHeap gives entries as a sorted array does, between pushes, clears 
     deepEqual(sorted(popped), sorted(plain));
     deepEqual(popped.map(([due]) => due), sorted(plain).map(([due]) => due));
   }
+});
+
+Deno.test("DueHeap holds 16 bytes an entry however it grew, and gives the memory back", () => {
+  const count = 200_000;
+  const random = new SeededRandom(7);
+  const heap = new DueHeap();
+  for (let offset = 0; offset < count; offset++) heap.push(random.u32(), offset);
+  ok(heap.heldBytes < count * 16 + 300_000, `${heap.heldBytes}`);
+  heap.retain((offset) => offset % 2 === 0);
+  equal(heap.size, count / 2);
+  ok(heap.heldBytes < count * 8 + 300_000, `${heap.heldBytes}`);
+  let before = 0;
+  const seen = new Set<number>();
+  while (heap.size > 0) {
+    ok(heap.earliestMs >= before);
+    before = heap.earliestMs;
+    heap.pop();
+    seen.add(heap.poppedOffset);
+    if (heap.size === 10) ok(heap.heldBytes < 600_000, `${heap.heldBytes}`);
+  }
+  equal(seen.size, count / 2);
+  for (let offset = 0; offset < 50_000; offset++) heap.push(offset, offset);
+  heap.clear();
+  ok(heap.heldBytes < 300_000, `${heap.heldBytes}`);
 });

@@ -3,10 +3,14 @@
  * for the sparse rest. One bit a message above the floor, nothing below it.
  */
 import { invariant } from "@sluice/shared/runtime";
-
-const PAGE_BITS = 15;
-const PAGE_OFFSETS = 2 ** PAGE_BITS;
-const PAGE_WORDS = PAGE_OFFSETS / 32;
+import {
+  clearRun,
+  countRun,
+  fillRun,
+  findRuns,
+  PAGE_OFFSETS,
+  PAGE_WORDS,
+} from "./finished_page.ts";
 
 /**
  * A set of offsets that only grows. Offsets are integers from 0 to 2^48 - 1. A page of 4 KiB is held
@@ -56,13 +60,7 @@ export class FinishedSet {
       return true;
     }
     const number = Math.floor(offset / PAGE_OFFSETS);
-    let page = this.#page(number);
-    if (page === null) {
-      page = new Uint32Array(PAGE_WORDS);
-      this.#pages.set(number, page);
-      this.#cachedNumber = number;
-      this.#cachedPage = page;
-    }
+    const page = this.#page(number) ?? this.#makePage(number);
     const bit = offset % PAGE_OFFSETS;
     const mask = 1 << (bit & 31);
     const word = page[bit >>> 5]!;
@@ -72,13 +70,20 @@ export class FinishedSet {
     return true;
   }
 
-  /** Adds `[from, to)`. Costs time in proportion to the part above the floor that it does not reach. */
+  /** Adds `[from, to)`. Costs a page for each 32768 offsets when the floor does not reach it. */
   addRange(from: number, to: number): void {
     if (from <= this.#floor) {
       this.raise(to);
       return;
     }
-    for (let offset = from; offset < to; offset++) this.add(offset);
+    while (from < to) {
+      const number = Math.floor(from / PAGE_OFFSETS);
+      const base = number * PAGE_OFFSETS;
+      const end = Math.min(to, base + PAGE_OFFSETS);
+      const page = this.#page(number) ?? this.#makePage(number);
+      this.#above += fillRun(page, from - base, end - base);
+      from = end;
+    }
   }
 
   /** Makes everything below `floor` finished; costs nothing per message. */
@@ -88,7 +93,7 @@ export class FinishedSet {
     for (const [number, page] of this.#pages) {
       if (number > keep) continue;
       const end = number === keep ? floor % PAGE_OFFSETS : PAGE_OFFSETS;
-      this.#above -= countBits(page, 0, end);
+      this.#above -= countRun(page, 0, end);
       if (number < keep) this.#drop(number);
       else clearRun(page, 0, end);
     }
@@ -104,23 +109,44 @@ export class FinishedSet {
       const base = number * PAGE_OFFSETS;
       const low = Math.max(0, start - base);
       const high = Math.min(PAGE_OFFSETS, to - base);
-      if (low < high) total += countBits(page, low, high);
+      if (low < high) total += countRun(page, low, high);
     }
     return total;
+  }
+
+  /**
+   * The pages with their numbers, in no order. It may be walked while the set changes: then it shows
+   * a page as it is when its turn comes, and none that is gone by then.
+   */
+  pages(): MapIterator<[number, Uint32Array]> {
+    return this.#pages.entries();
+  }
+
+  /** Adds a page as {@linkcode pages} gave it, all above the floor, of a number that is not there; takes `page` over. */
+  addPage(number: number, page: Uint32Array): void {
+    invariant(!this.#pages.has(number), "a page is added once");
+    this.#pages.set(number, page);
+    this.#above += countRun(page, 0, PAGE_OFFSETS);
+  }
+
+  /** How many pages there are. */
+  get pageCount(): number {
+    return this.#pages.size;
   }
 
   /** The finished ranges above the floor as pairs `from, to`, ascending. */
   ranges(): number[] {
     const pairs: number[] = [];
-    const numbers = [...this.#pages.keys()].sort((a, b) => a - b);
-    for (const number of numbers) {
-      const page = this.#pages.get(number);
-      invariant(page !== undefined, "a listed page is there");
-      for (let bit = 0; bit < PAGE_OFFSETS; bit++) {
-        if ((page[bit >>> 5]! & (1 << (bit & 31))) === 0) continue;
-        const offset = number * PAGE_OFFSETS + bit;
-        if (pairs.at(-1) === offset) pairs[pairs.length - 1] = offset + 1;
-        else pairs.push(offset, offset + 1);
+    const runs = new Uint16Array(PAGE_OFFSETS);
+    const pages = [...this.#pages].sort(([a], [b]) => a - b);
+    for (const [number, page] of pages) {
+      const base = number * PAGE_OFFSETS;
+      const count = findRuns(page, runs);
+      for (let at = 0; at < 2 * count; at += 2) {
+        const from = base + runs[at]!;
+        const to = base + runs[at + 1]! + 1;
+        if (pairs.at(-1) === from) pairs[pairs.length - 1] = to;
+        else pairs.push(from, to);
       }
     }
     return pairs;
@@ -130,6 +156,14 @@ export class FinishedSet {
     if (number === this.#cachedNumber) return this.#cachedPage;
     const page = this.#pages.get(number);
     if (page === undefined) return null;
+    this.#cachedNumber = number;
+    this.#cachedPage = page;
+    return page;
+  }
+
+  #makePage(number: number): Uint32Array {
+    const page = new Uint32Array(PAGE_WORDS);
+    this.#pages.set(number, page);
     this.#cachedNumber = number;
     this.#cachedPage = page;
     return page;
@@ -162,39 +196,4 @@ export class FinishedSet {
       this.#cachedPage = null;
     }
   }
-}
-
-function countBits(page: Uint32Array, from: number, to: number): number {
-  let count = 0;
-  let bit = from;
-  while (bit < to) {
-    if ((bit & 31) === 0 && bit + 32 <= to) {
-      count += popCount(page[bit >>> 5]!);
-      bit += 32;
-      continue;
-    }
-    if ((page[bit >>> 5]! & (1 << (bit & 31))) !== 0) count++;
-    bit++;
-  }
-  return count;
-}
-
-function clearRun(page: Uint32Array, from: number, to: number): void {
-  let bit = from;
-  while (bit < to) {
-    if ((bit & 31) === 0 && bit + 32 <= to) {
-      page[bit >>> 5] = 0;
-      bit += 32;
-      continue;
-    }
-    page[bit >>> 5] = page[bit >>> 5]! & ~(1 << (bit & 31));
-    bit++;
-  }
-}
-
-function popCount(word: number): number {
-  let count = word - ((word >>> 1) & 0x55555555);
-  count = (count & 0x33333333) + ((count >>> 2) & 0x33333333);
-  count = (count + (count >>> 4)) & 0x0f0f0f0f;
-  return Math.imul(count, 0x01010101) >>> 24;
 }

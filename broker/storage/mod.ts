@@ -4,4 +4,5 @@ export * from "./finished_set.ts";
 export * from "./records.ts";
 export * from "./state.ts";
 export * from "./storage.ts";
+export * from "./index_word.ts";
 export * from "./topic_index.ts";

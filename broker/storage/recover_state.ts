@@ -10,7 +10,7 @@ import {
   type LogStore,
   type RecoveryVisitor,
 } from "@sluice/shared/log";
-import { decodeCheckpoint } from "./checkpoint.ts";
+import { decodeCheckpoint, type DecodedCheckpoint } from "./checkpoint.ts";
 import {
   decodeEvent,
   decodeFinish,
@@ -22,7 +22,8 @@ import {
   readRequeue,
   REQUEUE_KIND,
 } from "./records.ts";
-import { decodeSidecar, encodeSidecar, type SidecarRun } from "./sidecar.ts";
+import { IndexPages, type OpenedSidecar } from "./index_pages.ts";
+import { restoreIndex, runsOf, scanIndex } from "./rebuild_index.ts";
 import { BrokerState, type TopicState } from "./state.ts";
 import { IndexRun } from "./topic_index.ts";
 
@@ -31,6 +32,8 @@ export interface RecoveredState {
   readonly state: BrokerState;
   /** Position of the checkpoint used; 0 without one. */
   readonly checkpoint: number;
+  /** What the checkpoint holds. */
+  readonly checkpointBytes: number;
   readonly end: number;
   /** Start of the file that takes appends. */
   readonly fileStart: number;
@@ -39,33 +42,60 @@ export interface RecoveredState {
   readonly replayedRecords: number;
 }
 
-/** Reads everything; rejects with {@linkcode LogError} when serving on could lose a message. */
-export async function recoverState(store: LogStore): Promise<RecoveredState> {
-  const { state, position } = await newestCheckpoint(store);
+/** For a state that nobody serves from. */
+const INDEX_CACHE_BYTES_DEFAULT = 2 ** 20;
+
+/**
+ * Reads everything but the places of messages in sealed files, which `pages` reads when asked.
+ * Rejects with {@linkcode LogError} when serving on could lose a message.
+ */
+export async function recoverState(
+  store: LogStore,
+  pages = new IndexPages(store, INDEX_CACHE_BYTES_DEFAULT),
+): Promise<RecoveredState> {
+  const { state, position, end: syncedTo, bytes } = await newestCheckpoint(store);
   const damage: Damage[] = [];
   const replayFrom = replayStart(store.files, position);
+  const sidecars = new Map<number, OpenedSidecar>();
   for (const file of store.files) {
-    if (file.start < replayFrom) damage.push(...await loadIndex(store, file, state));
+    if (file.start >= replayFrom) break;
+    const loaded = await loadIndex(store, pages, file, state);
+    sidecars.set(file.start, loaded.sidecar);
+    damage.push(...loaded.damage);
   }
   const replay = new Replay(state, store.files, position);
-  const found = await store.recover(replayFrom, replay, position);
+  const found = await store.recover(replayFrom, replay, syncedTo);
   damage.push(...found.damage);
-  if (found.end < position) {
+  if (found.end < syncedTo) {
     throw new LogError(
       "damaged",
-      `Cannot open the log: it ends at position ${found.end}, its checkpoint is of ${position}`,
+      `Cannot open the log: it ends at position ${found.end}, its checkpoint is of ${syncedTo}`,
     );
-  }
-  for (const file of store.files.slice(0, -1)) {
-    if (file.start >= replayFrom) await store.putSidecar(file, encodeSidecar(runsOf(state, file)));
   }
   for (const topic of [...state.topics.values()]) {
     if (topic.ephemeral) forgetTopic(state, topic);
-    else settleTopic(topic);
+    else topic.durableTail = topic.tail;
+  }
+  for (const file of store.files) {
+    const sidecar = sidecars.get(file.start);
+    const due = sidecar === undefined ? null : await pages.readDue(sidecar);
+    if (sidecar !== undefined && due !== null) {
+      for (const [index, { topic, firstOffset }] of sidecar.directory.runs.entries()) {
+        settle(state.topicsByNumber.get(topic), firstOffset, due[index]!);
+      }
+      continue;
+    }
+    if (sidecar !== undefined) damage.push(...await restoreIndex(store, file, state));
+    const runs = runsOf(state, file);
+    for (const { topic, run } of runs) {
+      settle(state.topicsByNumber.get(topic), run.firstOffset, run.due);
+    }
+    if (file !== store.files.at(-1)) await pages.store(file, runs);
   }
   return {
     state,
     checkpoint: position,
+    checkpointBytes: bytes,
     end: found.end,
     fileStart: store.files.at(-1)?.start ?? found.end,
     tornBytes: found.tornBytes,
@@ -74,23 +104,13 @@ export async function recoverState(store: LogStore): Promise<RecoveredState> {
   };
 }
 
-/** The index runs of one file, for its sidecar. */
-export function runsOf(state: BrokerState, file: LogFileInfo): SidecarRun[] {
-  const runs: SidecarRun[] = [];
-  for (const topic of state.topics.values()) {
-    const run = topic.index.runs.find((candidate) => candidate.fileStart === file.start);
-    if (run !== undefined) runs.push({ topic: topic.number, run });
-  }
-  return runs;
-}
-
 async function newestCheckpoint(
   store: LogStore,
-): Promise<{ state: BrokerState; position: number }> {
+): Promise<DecodedCheckpoint & { readonly position: number }> {
   let failure: unknown = null;
   for (const position of await store.listCheckpoints()) {
     try {
-      return decodeCheckpoint(await store.getCheckpoint(position));
+      return { ...await decodeCheckpoint(store.getCheckpoint(position)), position };
     } catch (error) {
       if (error instanceof LogError && error.code === "newer_format") throw error;
       failure = error;
@@ -104,7 +124,7 @@ async function newestCheckpoint(
       { cause: failure },
     );
   }
-  return { state: new BrokerState(), position: 0 };
+  return { state: new BrokerState(), position: 0, end: 0, bytes: 0 };
 }
 
 /** Start of the file in which replay begins: the one that holds the position. */
@@ -112,35 +132,24 @@ function replayStart(files: readonly LogFileInfo[], position: number): number {
   return files.findLast((file) => file.start <= position)?.start ?? position;
 }
 
+/** The index of a sealed file, by its sidecar or, where that is of no use, by its records. */
 async function loadIndex(
   store: LogStore,
+  pages: IndexPages,
   file: LogFileInfo,
   state: BrokerState,
-): Promise<readonly Damage[]> {
-  const bytes = await store.getSidecar(file);
-  const stored = bytes === null ? null : decodeSidecar(bytes, file.start);
-  if (stored !== null) {
-    for (const { topic, run } of stored) state.topicsByNumber.get(topic)?.index.addRun(run);
-    return [];
+): Promise<{ sidecar: OpenedSidecar; damage: readonly Damage[] }> {
+  const sidecar = await pages.open(file);
+  if (sidecar !== null) {
+    for (const { topic, firstOffset, count, firstPage } of sidecar.directory.runs) {
+      state.topicsByNumber.get(topic)?.index
+        .addRun(IndexRun.sealed(firstOffset, count, sidecar.sealed, firstPage));
+    }
+    return { sidecar, damage: [] };
   }
-  const runs = new Map<number, IndexRun>();
-  const header: MessageHeader = { topic: 0, offset: 0, dueMs: 0, wireStart: 0 };
-  const damage = await store.scan(file, {
-    block() {},
-    record(kind, bytes, start, _end, position) {
-      if (kind !== MESSAGE_KIND) return;
-      readMessageHeader(bytes, start, header);
-      let run = runs.get(header.topic);
-      if (run === undefined) {
-        run = new IndexRun(file.start, header.offset);
-        runs.set(header.topic, run);
-      }
-      run.add(header.offset, position, header.dueMs);
-    },
-  });
+  const { runs, damage } = await scanIndex(store, file);
   for (const [topic, run] of runs) state.topicsByNumber.get(topic)?.index.addRun(run);
-  await store.putSidecar(file, encodeSidecar(runsOf(state, file)));
-  return damage;
+  return { sidecar: await pages.store(file, runsOf(state, file)), damage };
 }
 
 /** Applies records from a position on; of those before it only the places of messages count. */
@@ -189,14 +198,14 @@ class Replay implements RecoveryVisitor {
           bytes,
           start,
           end,
-          (channel, offset) => this.#state.applyFinish(channel, offset),
+          (channel, offset) => this.#state.applyFinish(channel, offset, position),
         );
         return;
       case REQUEUE_KIND:
-        this.#state.applyRequeue(readRequeue(bytes, start));
+        this.#state.applyRequeue(readRequeue(bytes, start), position);
         return;
       case EVENT_KIND:
-        this.#state.applyEvent(decodeEvent(bytes.subarray(start, end)));
+        this.#state.applyEvent(decodeEvent(bytes.subarray(start, end)), position);
         return;
       default:
         throw new LogError(
@@ -208,19 +217,17 @@ class Replay implements RecoveryVisitor {
   }
 }
 
-/** Everything recovered is on disk; deferred messages that somebody is still owed wait again. */
-function settleTopic(topic: TopicState): void {
-  topic.durableTail = topic.tail;
-  const liveFrom = topic.liveFrom;
+/** Deferred messages of a run that somebody is still owed wait again. */
+function settle(topic: TopicState | undefined, firstOffset: number, due: Float64Array): void {
+  if (topic === undefined || due.length === 0) return;
+  const { liveFrom } = topic;
   const channels = [...topic.channels.values()];
-  for (const run of topic.index.runs) {
-    for (let pair = 0; pair < run.due.length; pair += 2) {
-      const offset = run.firstOffset + run.due[pair]!;
-      if (offset < liveFrom) continue;
-      const owed = channels.length === 0 ||
-        channels.some((channel) => !channel.finished.has(offset));
-      if (owed) topic.due.push(run.due[pair + 1]!, offset, 0);
-    }
+  for (let pair = 0; pair < due.length; pair += 2) {
+    const offset = firstOffset + due[pair]!;
+    if (offset < liveFrom) continue;
+    const owed = channels.length === 0 ||
+      channels.some((channel) => !channel.finished.has(offset));
+    if (owed) topic.due.push(due[pair + 1]!, offset);
   }
 }
 

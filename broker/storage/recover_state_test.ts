@@ -2,12 +2,19 @@ import { deepEqual, equal, ok, rejects } from "node:assert/strict";
 import { FileLogStore, LogError } from "@sluice/shared/log";
 import { SeededRandom, settle, SimClock, SimDisk } from "@sluice/shared/testing";
 import { encodeCheckpoint } from "./checkpoint.ts";
+import { chunksOf, textOf } from "./checkpoint_test_fixture.ts";
 import { LOG_FOLDER } from "./data_folder.ts";
 import type { Event } from "./records.ts";
 import { type RecoveredState, recoverState } from "./recover_state.ts";
 import type { TopicState } from "./state.ts";
 import type { Storage } from "./storage.ts";
-import { createChannel, createTopic, openStorage, publish } from "./storage_test_fixture.ts";
+import {
+  createChannel,
+  createTopic,
+  openStorage,
+  positionsOf,
+  publish,
+} from "./storage_test_fixture.ts";
 
 const LATER_EPOCH = 1000;
 
@@ -22,7 +29,10 @@ async function recover(disk: SimDisk): Promise<RecoveredState> {
   try {
     const store = await FileLogStore.open(disk, `/data/${LOG_FOLDER}`, LATER_EPOCH);
     try {
-      return await recoverState(store);
+      const recovered = await recoverState(store);
+      // Read while the store is open.
+      await positionsOfAll([...recovered.state.topics.values()]);
+      return recovered;
     } finally {
       await store.close();
     }
@@ -35,11 +45,12 @@ function filesOf(disk: SimDisk, extension: string): string[] {
   return disk.files().filter((path) => path.endsWith(extension));
 }
 
-function positionsOf(topic: TopicState): number[] {
-  return Array.from(
-    { length: topic.tail - topic.liveFrom },
-    (_, index) => topic.index.position(topic.liveFrom + index),
-  );
+function livePositions(topic: TopicState): Promise<number[]> {
+  return positionsOf(topic, topic.liveFrom);
+}
+
+function positionsOfAll(topics: readonly TopicState[]): Promise<number[][]> {
+  return Promise.all(topics.map(livePositions));
 }
 
 /** A storage with two topics over several files and a checkpoint in the middle, not closed. */
@@ -124,7 +135,7 @@ Deno.test("recoverState() loses one message to a flipped bit in the last group b
   const recovered = await recover(copy);
   equal(recovered.damage.length, 1);
   const again = recovered.state.topics.get("orders")!;
-  deepEqual(positionsOf(again), [topic.index.position(0), -1, topic.index.position(2)]);
+  deepEqual(await livePositions(again), [topic.index.position(0), -1, topic.index.position(2)]);
   deepEqual([again.tail, recovered.end], [3, storage.log.end]);
 });
 
@@ -151,10 +162,10 @@ Deno.test("recoverState() does not give an offset out again whose damaged messag
 
 Deno.test("recoverState() rebuilds sidecars that are missing or damaged, and stores them", async () => {
   const { disk, storage, topics } = await grown();
+  const expected = await positionsOfAll(topics);
   await storage.close();
   const sidecars = filesOf(disk, ".idx");
   ok(sidecars.length >= 4);
-  const expected = topics.map(positionsOf);
   const spoilt: readonly ((copy: SimDisk, path: string) => Promise<void> | void)[] = [
     () => {},
     (copy, path) => copy.remove(path),
@@ -166,7 +177,7 @@ Deno.test("recoverState() rebuilds sidecars that are missing or damaged, and sto
     for (const path of sidecars) await spoil(copy, path);
     const { state, damage } = await recover(copy);
     deepEqual(damage, []);
-    deepEqual(topics.map(({ name }) => positionsOf(state.topics.get(name)!)), expected);
+    deepEqual(await positionsOfAll(topics.map(({ name }) => state.topics.get(name)!)), expected);
     deepEqual(filesOf(copy, ".idx"), sidecars);
     for (const path of sidecars) deepEqual(copy.bytes(path), disk.bytes(path), path);
   }
@@ -176,7 +187,7 @@ Deno.test("recoverState() falls back to the older checkpoint when the newest is 
   const { disk, storage, topics } = await grown();
   const [older, newer] = filesOf(disk, ".ckp");
   ok(older !== undefined && newer !== undefined);
-  const expected = encodeCheckpoint(storage.state, 0);
+  const expected = textOf(storage.state);
   const whole = await recover(copyOf(disk));
   equal(whole.checkpoint, Number(/(\d{16})/.exec(newer)![1]));
   for (const damaged of [[newer], [older, newer]]) {
@@ -184,10 +195,10 @@ Deno.test("recoverState() falls back to the older checkpoint when the newest is 
     for (const path of damaged) copy.flipBit(path, 12, 5);
     const recovered = await recover(copy);
     equal(recovered.checkpoint < whole.checkpoint, true);
-    deepEqual(encodeCheckpoint(recovered.state, 0), expected);
+    equal(textOf(recovered.state), expected);
     deepEqual(
-      topics.map(({ name }) => positionsOf(recovered.state.topics.get(name)!)),
-      topics.map(positionsOf),
+      await positionsOfAll(topics.map(({ name }) => recovered.state.topics.get(name)!)),
+      await positionsOfAll(topics),
     );
   }
   await storage.abandon();
@@ -238,17 +249,25 @@ Deno.test("recoverState() has deferred messages wait again that somebody is stil
   await storage.abandon();
 });
 
+/** One of a few names, so that names come again. */
+function freeName(taken: ReadonlyMap<string, unknown>, random: SeededRandom): string {
+  while (true) {
+    const name = `n${random.below(6)}`;
+    if (!taken.has(name)) return name;
+  }
+}
+
 /** One random thing that a broker does. */
-function step(storage: Storage, random: SeededRandom, names: { next: number }): void {
+function step(storage: Storage, random: SeededRandom): void {
   const topics = [...storage.state.topics.values()];
   const topic = topics.length === 0 ? null : random.pick(topics);
   const channels = topic === null ? [] : [...topic.channels.values()];
   const channel = channels.length === 0 ? null : random.pick(channels);
   const what = random.below(100);
   if (topic === null || (what < 2 && topics.length < 4)) {
-    createTopic(storage, `topic${names.next++}`);
+    createTopic(storage, freeName(storage.state.topics, random));
   } else if (channel === null || (what < 5 && channels.length < 4)) {
-    if (random.chance(0.4)) createChannel(storage, topic, `channel${names.next++}`);
+    if (random.chance(0.4)) createChannel(storage, topic, freeName(topic.channels, random));
     else publish(storage, topic, "k".repeat(random.below(800)));
   } else if (what < 50) {
     publish(storage, topic, "m".repeat(random.below(900)), random.chance(0.2) ? random.u32() : 0);
@@ -292,11 +311,10 @@ Deno.test("replay equals the live state at any point, with any checkpoint and si
     const random = new SeededRandom(seed);
     const disk = new SimDisk();
     const clock = new SimClock();
-    const names = { next: 0 };
     let { storage } = await openStorage(disk, clock);
     for (let count = 0; count < 1200; count++) {
       while (!storage.hasRoom(1000)) await storage.room();
-      step(storage, random, names);
+      step(storage, random);
       if (random.chance(0.05)) await storage.drain();
       if (random.chance(0.02)) await storage.maintain();
       if (random.chance(0.005)) {
@@ -308,7 +326,7 @@ Deno.test("replay equals the live state at any point, with any checkpoint and si
       await storage.drain();
       await settle();
       if (storage.logFiles[0]!.start > 0) reclaimed++;
-      const live = encodeCheckpoint(storage.state, 0);
+      const live = textOf(storage.state);
       for (const leaveOut of [/none/, /\.idx$/, /\.ckp$/]) {
         if (leaveOut.test(".ckp")) {
           if (storage.logFiles[0]!.start > 0) continue;
@@ -317,11 +335,11 @@ Deno.test("replay equals the live state at any point, with any checkpoint and si
         const copy = copyOf(disk, (path) => leaveOut.test(path));
         const recovered = await recover(copy);
         const what = `seed ${seed} step ${count} without ${leaveOut}`;
-        equal(new TextDecoder().decode(encodeCheckpoint(recovered.state, 0)), text(live), what);
+        equal(textOf(recovered.state), live, what);
         deepEqual([recovered.damage, recovered.end], [[], storage.log.end], what);
         for (const topic of storage.state.topics.values()) {
           const other = recovered.state.topics.get(topic.name)!;
-          deepEqual(positionsOf(other), positionsOf(topic), what);
+          deepEqual(await livePositions(other), await livePositions(topic), what);
         }
       }
     }
@@ -331,6 +349,69 @@ Deno.test("replay equals the live state at any point, with any checkpoint and si
   ok(withoutCheckpoint > 5 && reclaimed > 5, `${withoutCheckpoint} ${reclaimed}`);
 });
 
-function text(bytes: Uint8Array): string {
-  return new TextDecoder().decode(bytes);
-}
+Deno.test("recoverState() builds the live state on a checkpoint that was written while all went on", async () => {
+  for (let seed = 0; seed < 60; seed++) {
+    const random = new SeededRandom(seed);
+    const disk = new SimDisk();
+    const { storage } = await openStorage(disk, new SimClock());
+    const goOn = async (count: number) => {
+      for (; count > 0; count--) {
+        while (!storage.hasRoom(1000)) await storage.room();
+        step(storage, random);
+      }
+    };
+    await goOn(random.below(300));
+    const position = storage.log.end;
+    const slices: Uint8Array[] = [];
+    const limits = { bytes: 1 + random.below(100), work: 1 + random.below(5) };
+    const writing = encodeCheckpoint(storage.state, () => storage.log.end, limits);
+    for (let slice = writing.next();; slice = writing.next()) {
+      slices.push(slice.value.slice());
+      if (slice.done === true) break;
+      await goOn(random.below(8));
+    }
+    await goOn(random.below(40));
+    await storage.drain();
+    await settle();
+    const copy = copyOf(disk);
+    const store = await FileLogStore.open(copy, `/data/${LOG_FOLDER}`, LATER_EPOCH);
+    await store.putCheckpoint(position, chunksOf(slices), 0);
+    await store.close();
+    const recovered = await recover(copy);
+    equal(recovered.checkpoint, position);
+    equal(textOf(recovered.state), textOf(storage.state), `seed ${seed}`);
+    deepEqual([recovered.damage, recovered.state.orphanRecords], [[], 0], `seed ${seed}`);
+    for (const topic of storage.state.topics.values()) {
+      const other = recovered.state.topics.get(topic.name)!;
+      deepEqual(await livePositions(other), await livePositions(topic), `seed ${seed}`);
+    }
+    await storage.abandon();
+  }
+});
+
+Deno.test("recoverState() refuses a log that ends before what its checkpoint was written beside", async () => {
+  const disk = new SimDisk();
+  const { storage } = await openStorage(disk, new SimClock());
+  const topic = createTopic(storage, "orders");
+  await storage.drain();
+  const position = storage.log.end;
+  const slices: Uint8Array[] = [];
+  const writing = encodeCheckpoint(storage.state, () => storage.log.end, { bytes: 1, work: 1 });
+  slices.push(writing.next().value.slice());
+  publish(storage, topic, "beside");
+  await storage.drain();
+  const { end } = storage.log;
+  for (let slice = writing.next();; slice = writing.next()) {
+    slices.push(slice.value.slice());
+    if (slice.done === true) break;
+  }
+  const copy = copyOf(disk);
+  const store = await FileLogStore.open(copy, `/data/${LOG_FOLDER}`, LATER_EPOCH);
+  await store.putCheckpoint(position, chunksOf(slices), 0);
+  await store.close();
+  equal((await recover(copyOf(copy))).end, end);
+  const [path] = filesOf(copy, ".log");
+  copy.writeDurable(path!, disk.bytes(path!).slice(0, position));
+  await rejects(recover(copy), refused("damaged", /ends at position \d+, but was on disk up to/));
+  await storage.abandon();
+});

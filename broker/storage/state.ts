@@ -3,6 +3,9 @@
  * which time. Every change is an `apply...` of one record, live and in replay alike, so that
  * replaying the log gives the state that was.
  *
+ * A state restored from a checkpoint holds each topic and channel as of a position of its own, what it
+ * **includes**; records below it are passed over for that topic or channel. Live, there are none.
+ *
  * Which messages a channel sees:
  * - A topic is a dense run of offsets `[0, tail)`; a channel owes those from its start that it has
  *   not finished.
@@ -27,6 +30,8 @@ export class ChannelState {
   readonly finished: FinishedSet;
   readonly requeues = new Map<number, Owed>();
   paused = false;
+  /** Records below this position are in it already. */
+  includes = 0;
   /** Finished since the last group was closed; written as one record with it. */
   unwritten: number[] = [];
 
@@ -48,6 +53,8 @@ export class TopicState {
   readonly index = new TopicIndex();
   /** Deferred messages that are durable, visible and not due yet. */
   readonly due = new DueHeap();
+  /** Records below this position are in its own values already; each channel has its own. */
+  includes = 0;
   /** The next offset. */
   tail = 0;
   /** Messages below are on disk and may be delivered. */
@@ -91,7 +98,8 @@ export class TopicState {
     for (const channel of this.channels.values()) {
       oldest = Math.min(oldest, channel.finished.floor);
     }
-    return oldest;
+    // A channel made during a pause starts there.
+    return this.paused ? Math.min(oldest, this.pausedAt) : oldest;
   }
 }
 
@@ -104,14 +112,17 @@ export class BrokerState {
   nextChannelNumber = 1;
   /** Records that named a topic or channel that is not known; only damage makes them. */
   orphanRecords = 0;
+  /** Records below this position may name what was deleted before a checkpoint came to it. */
+  orphansFrom = 0;
 
   /**
-   * Applies a decision and returns what it created, if anything. Throws {@linkcode LogError} for one
-   * of a type that only a newer release knows.
+   * Applies a decision and returns what it created, if anything; in replay `position` is its record's.
+   * Throws {@linkcode LogError} for one of a type that only a newer release knows.
    */
-  applyEvent(event: Event): TopicState | ChannelState | null {
+  applyEvent(event: Event, position = Infinity): TopicState | ChannelState | null {
     switch (event.type) {
       case "topic_created": {
+        // Made anew if a checkpoint had it already: all that is about it follows in the log.
         const before = this.topics.get(event.name);
         if (before !== undefined) this.#deleteTopic(before);
         const topic = new TopicState(event.topic, event.name, event.ephemeral);
@@ -122,7 +133,7 @@ export class BrokerState {
       }
       case "channel_created": {
         const topic = this.topicsByNumber.get(event.topic);
-        if (topic === undefined) return this.#orphan();
+        if (topic === undefined) return this.#orphan(position);
         const before = topic.channels.get(event.name);
         if (before !== undefined) this.channelsByNumber.delete(before.number);
         known(topic, event.start);
@@ -134,25 +145,29 @@ export class BrokerState {
       }
       case "topic_deleted": {
         const topic = this.topicsByNumber.get(event.topic);
-        if (topic === undefined) return this.#orphan();
+        if (topic === undefined) return this.#orphan(position);
         this.#deleteTopic(topic);
         return null;
       }
       case "topic_paused": {
         const topic = this.topicsByNumber.get(event.topic);
-        if (topic === undefined) return this.#orphan();
+        if (topic === undefined) return this.#orphan(position);
         known(topic, event.at);
+        if (position < topic.includes) return null;
         topic.paused = event.paused;
         topic.pausedAt = event.at;
         return null;
       }
       case "topic_emptied": {
         const topic = this.topicsByNumber.get(event.topic);
-        if (topic === undefined) return this.#orphan();
+        if (topic === undefined) return this.#orphan(position);
         known(topic, event.to);
-        topic.keepFrom = Math.max(topic.keepFrom, event.to);
-        if (topic.paused) topic.pausedAt = event.to;
+        if (position >= topic.includes) {
+          topic.keepFrom = Math.max(topic.keepFrom, event.to);
+          if (topic.paused) topic.pausedAt = event.to;
+        }
         for (const channel of topic.channels.values()) {
+          if (position < channel.includes) continue;
           channel.finished.addRange(event.from, event.to);
           forgetFinished(channel);
         }
@@ -160,24 +175,25 @@ export class BrokerState {
       }
       case "channel_deleted": {
         const channel = this.channelsByNumber.get(event.channel);
-        if (channel === undefined) return this.#orphan();
-        known(channel.topic, event.keepFrom);
-        channel.topic.channels.delete(channel.name);
-        channel.topic.keepFrom = event.keepFrom;
+        if (channel === undefined) return this.#orphan(position);
+        const { topic } = channel;
+        known(topic, event.keepFrom);
+        if (topic.channels.get(channel.name) === channel) topic.channels.delete(channel.name);
+        if (position >= topic.includes) topic.keepFrom = event.keepFrom;
         this.channelsByNumber.delete(channel.number);
         return null;
       }
       case "channel_paused": {
         const channel = this.channelsByNumber.get(event.channel);
-        if (channel === undefined) return this.#orphan();
-        channel.paused = event.paused;
+        if (channel === undefined) return this.#orphan(position);
+        if (position >= channel.includes) channel.paused = event.paused;
         return null;
       }
       case "channel_emptied": {
         const channel = this.channelsByNumber.get(event.channel);
-        if (channel === undefined) return this.#orphan();
+        if (channel === undefined) return this.#orphan(position);
         known(channel.topic, event.to);
-        applyEmptied(channel, event.to);
+        if (position >= channel.includes) applyEmptied(channel, event.to);
         return null;
       }
       default:
@@ -204,29 +220,31 @@ export class BrokerState {
     if (topic === undefined) {
       // Its creation may be lost to damage; its number is used all the same.
       this.nextTopicNumber = Math.max(this.nextTopicNumber, topicNumber + 1);
-      this.orphanRecords++;
+      this.#orphan(position);
       return;
     }
     topic.index.append(offset, fileStart, position, dueMs);
     known(topic, offset + 1);
   }
 
-  applyFinish(channelNumber: number, offset: number): void {
-    const channel = this.#channel(channelNumber, offset);
-    if (channel !== null) applyFinish(channel, offset);
+  applyFinish(channelNumber: number, offset: number, position = Infinity): void {
+    const channel = this.#channel(channelNumber, offset, position);
+    if (channel !== null && position >= channel.includes) applyFinish(channel, offset);
   }
 
-  applyRequeue(requeue: Requeue): void {
-    const channel = this.#channel(requeue.channel, requeue.offset);
-    if (channel !== null) applyRequeue(channel, requeue.offset, requeue.attempts, requeue.dueMs);
+  applyRequeue(requeue: Requeue, position = Infinity): void {
+    const { offset, attempts, dueMs } = requeue;
+    const channel = this.#channel(requeue.channel, offset, position);
+    if (channel === null || position < channel.includes) return;
+    applyRequeue(channel, offset, attempts, dueMs);
   }
 
   /** The channel that a record about a message names. */
-  #channel(number: number, offset: number): ChannelState | null {
+  #channel(number: number, offset: number, position: number): ChannelState | null {
     const channel = this.channelsByNumber.get(number);
     if (channel === undefined) {
       this.nextChannelNumber = Math.max(this.nextChannelNumber, number + 1);
-      return this.#orphan();
+      return this.#orphan(position);
     }
     known(channel.topic, offset + 1);
     return channel;
@@ -235,11 +253,11 @@ export class BrokerState {
   #deleteTopic(topic: TopicState): void {
     for (const channel of topic.channels.values()) this.channelsByNumber.delete(channel.number);
     this.topicsByNumber.delete(topic.number);
-    this.topics.delete(topic.name);
+    if (this.topics.get(topic.name) === topic) this.topics.delete(topic.name);
   }
 
-  #orphan(): null {
-    this.orphanRecords++;
+  #orphan(position: number): null {
+    if (position >= this.orphansFrom) this.orphanRecords++;
     return null;
   }
 }

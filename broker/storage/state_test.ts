@@ -187,6 +187,10 @@ Deno.test("liveFrom is the oldest offset that a channel or the next channel is o
   topic.channels.delete(ephemeral.name);
   channel.finished.raise(10);
   equal(topic.liveFrom, 10);
+  // A channel made during a pause starts at the pause.
+  state.applyEvent({ type: "topic_paused", topic: 1, paused: true, at: 4 });
+  deepEqual([topic.liveFrom, topic.channelStart], [4, 4]);
+  state.applyEvent({ type: "topic_paused", topic: 1, paused: false, at: 4 });
   topic.settled = false;
   deepEqual([topic.liveFrom, topic.channelStart], [0, 0]);
   const empty = stateOf(TOPIC).topics.get("orders")!;
@@ -200,4 +204,57 @@ Deno.test("channel_paused changes the channel alone", () => {
   deepEqual([channel.paused, topic.paused], [true, false]);
   state.applyEvent({ type: "channel_paused", channel: 1, paused: false });
   equal(channel.paused, false);
+});
+
+Deno.test("records of what a topic or channel includes already are passed over for it alone", () => {
+  const { state, topic, channel } = orders();
+  state.applyEvent({ ...CHANNEL, channel: 2, name: "later" });
+  const later = state.channelsByNumber.get(2)!;
+  topic.includes = 100;
+  later.includes = 100;
+  state.applyEvent({ type: "topic_emptied", topic: 1, from: 0, to: 3 }, 99);
+  deepEqual([topic.keepFrom, later.finished.floor, channel.finished.floor], [0, 0, 3]);
+  state.applyEvent({ type: "topic_paused", topic: 1, paused: true, at: 8 }, 99);
+  equal(topic.paused, false);
+  state.applyEvent({ type: "channel_paused", channel: 2, paused: true }, 99);
+  equal(later.paused, false);
+  state.applyEvent({ type: "channel_emptied", channel: 2, to: 5 }, 99);
+  state.applyFinish(2, 6, 99);
+  state.applyRequeue({ channel: 2, offset: 7, attempts: 1, dueMs: 0 }, 99);
+  deepEqual([later.finished.floor, later.finished.above, later.requeues.size], [0, 0, 0]);
+  state.applyEvent({ type: "channel_deleted", channel: 1, keepFrom: 9 }, 99);
+  deepEqual([topic.keepFrom, [...topic.channels.keys()]], [0, ["later"]]);
+
+  state.applyEvent({ type: "topic_emptied", topic: 1, from: 0, to: 3 }, 100);
+  state.applyEvent({ type: "topic_paused", topic: 1, paused: true, at: 8 }, 100);
+  state.applyEvent({ type: "channel_paused", channel: 2, paused: true }, 100);
+  state.applyFinish(2, 6, 100);
+  state.applyRequeue({ channel: 2, offset: 7, attempts: 1, dueMs: 0 }, 100);
+  deepEqual([topic.keepFrom, topic.paused, later.paused], [3, true, true]);
+  deepEqual([later.finished.floor, later.finished.above, later.requeues.size], [3, 1, 1]);
+  state.applyEvent({ type: "channel_deleted", channel: 2, keepFrom: 9 }, 100);
+  equal(topic.keepFrom, 9);
+});
+
+Deno.test("records below what a checkpoint knows may name what it does not have", () => {
+  const state = new BrokerState();
+  state.orphansFrom = 100;
+  state.applyFinish(5, 0, 99);
+  state.applyMessage(4, 0, 0, 0, 99);
+  state.applyEvent({ type: "topic_deleted", topic: 4 }, 99);
+  equal(state.orphanRecords, 0);
+  state.applyFinish(5, 0, 100);
+  equal(state.orphanRecords, 1);
+});
+
+Deno.test("of two topics or channels of one name the deletion of the older leaves the newer", () => {
+  const { state, topic, channel } = orders();
+  const newChannel = new ChannelState(9, topic, channel.name, false, 0);
+  topic.channels.set(channel.name, newChannel);
+  state.applyEvent({ type: "channel_deleted", channel: 1, keepFrom: 0 });
+  equal(topic.channels.get(channel.name), newChannel);
+  const newTopic = new TopicState(9, topic.name, false);
+  state.topics.set(topic.name, newTopic);
+  state.applyEvent({ type: "topic_deleted", topic: 1 });
+  deepEqual([state.topics.get(topic.name), state.topicsByNumber.size], [newTopic, 0]);
 });

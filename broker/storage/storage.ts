@@ -7,19 +7,20 @@
  *   `finishSyncIntervalMs` when nothing else is written. A crash before that only redelivers.
  * - What an ephemeral channel does is not written; an ephemeral topic is written and forgotten at the
  *   next start.
- * - After the first failed write every operation throws `LogError` `sealed`.
+ * - After the first failed write every operation throws `LogError` `sealed`. A full disk is no such
+ *   failure: the group that does not fit is tried again every second, and all later ones behind it.
  */
 import {
   CommitLog,
   type Damage,
   FileLogStore,
+  type LogError,
   type LogFileInfo,
   LogReader,
   type LogStore,
   recordBytes,
 } from "@sluice/shared/log";
-import { type Clock, type Disk, invariant, type Timer } from "@sluice/shared/runtime";
-import { encodeCheckpoint } from "./checkpoint.ts";
+import { type Clock, type Disk, DiskError, invariant, type Timer } from "@sluice/shared/runtime";
 import { DataFolder, LOG_FOLDER, SEQUENCE_BLOCK } from "./data_folder.ts";
 import {
   DUE_ATTRIBUTE_BYTES,
@@ -36,8 +37,9 @@ import {
   writeMessageHeader,
   writeRequeue,
 } from "./records.ts";
-import { recoverState, runsOf } from "./recover_state.ts";
-import { encodeSidecar } from "./sidecar.ts";
+import { IndexPages } from "./index_pages.ts";
+import { restoreIndex, runsOf } from "./rebuild_index.ts";
+import { recoverState } from "./recover_state.ts";
 import {
   applyEmptied,
   applyFinish,
@@ -46,6 +48,7 @@ import {
   type ChannelState,
   type TopicState,
 } from "./state.ts";
+import { Upkeep } from "./upkeep.ts";
 
 /** Settings of a {@linkcode Storage}; sizes in bytes. */
 export interface StorageOptions {
@@ -55,6 +58,8 @@ export interface StorageOptions {
   readonly ringBytes: number;
   readonly logFileBytes: number;
   readonly pageCacheBytes: number;
+  /** Memory for the places of messages in sealed files. */
+  readonly indexCacheBytes: number;
   /** The largest message body that will ever be read. */
   readonly bodyBytesMax: number;
   readonly finishSyncIntervalMs: number;
@@ -64,6 +69,8 @@ export interface StorageOptions {
 export interface StorageOwner {
   /** New messages of these topics are on disk, and so is everything below `end`. */
   durable(topics: readonly TopicState[], end: number): void;
+  /** The disk was full, once more, for what has to be written; it is tried again. */
+  stalled(error: Error): void;
   /** A write or sync failed: nothing is written any more. */
   failed(error: Error): void;
   /** Something went wrong that costs no message. */
@@ -83,6 +90,8 @@ const FINISH_OFFSETS_PER_RECORD_MAX = 65_536;
 const UNWRITTEN_SHARE = 64;
 /** The most that a message takes in the log besides its body. */
 const RECORD_OVERHEAD_BYTES = 64;
+/** A group that found the disk full is tried again this often. */
+export const STALL_RETRY_MS = 1000;
 /** After ids could not be reserved. */
 const RESERVE_RETRY_MS = 100;
 /** More ids are reserved when fewer than this are left: more messages than any publish has. */
@@ -112,11 +121,14 @@ export class Storage {
   #unwritten = 0;
   #finishTimer: Timer | null = null;
   #scratch = new Uint8Array(1024);
-  #checkpointPosition: number;
-  #sealedSince = false;
-  #maintaining: Promise<void> | null = null;
-  /** Files below may go: the older of the two checkpoints that are kept does not need them either. */
-  #reclaimTo = 0;
+  readonly #upkeep: Upkeep;
+  #life: "open" | "closing" | "abandoned" = "open";
+  /** Tries a group again that has found the disk full; set while one waits. */
+  #retry: (() => void) | null = null;
+  #retryTimer: Timer | null = null;
+  readonly #pages: IndexPages;
+  /** Files whose index was made again. */
+  readonly #restored = new Set<number>();
   /** The sidecars being written. */
   #indexing: Promise<void> = Promise.resolve();
 
@@ -126,6 +138,7 @@ export class Storage {
     clock: Clock,
     options: StorageOptions,
     owner: StorageOwner,
+    pages: IndexPages,
     recovered: Awaited<ReturnType<typeof recoverState>>,
   ) {
     this.#folder = folder;
@@ -133,9 +146,10 @@ export class Storage {
     this.#clock = clock;
     this.#options = options;
     this.#owner = owner;
+    this.#pages = pages;
+    pages.repair = (file) => this.#index(this.#restore(file));
     this.#unwrittenMax = Math.floor(options.ringBytes / UNWRITTEN_SHARE);
     this.#sequence = folder.firstSequence;
-    this.#checkpointPosition = recovered.checkpoint;
     this.state = recovered.state;
     this.nodeId = folder.nodeId;
     this.opening = {
@@ -151,6 +165,7 @@ export class Storage {
         firstSequence: () => this.#sequence,
         durable: (end) => this.#durable(end),
         sealed: (file) => this.#sealed(file),
+        stalled: (error) => this.#stalled(error),
         failed: (error) => this.#owner.failed(error),
       },
       { ringBytes: options.ringBytes, fileBytes: options.logFileBytes },
@@ -160,6 +175,17 @@ export class Storage {
       cacheBytes: options.pageCacheBytes,
       recordBytesMax: recordBytes(options.bodyBytesMax + 4096),
     });
+    const { state, log } = this;
+    this.#upkeep = new Upkeep({
+      state,
+      log,
+      store,
+      clock,
+      writeFinishes: () => this.#writeFinishes(),
+      indexed: () => this.#indexed(),
+      removing: (file) => this.#removing(file),
+      checkpointed: () => this.counters.checkpoints++,
+    }, { position: recovered.checkpoint, bytes: recovered.checkpointBytes });
   }
 
   /**
@@ -181,7 +207,9 @@ export class Storage {
         options.logFileBytes,
       );
       try {
-        return new Storage(folder, store, clock, options, owner, await recoverState(store));
+        const pages = new IndexPages(store, options.indexCacheBytes);
+        const recovered = await recoverState(store, pages);
+        return new Storage(folder, store, clock, options, owner, pages, recovered);
       } catch (error) {
         await store.close();
         throw error;
@@ -200,6 +228,11 @@ export class Storage {
   /** Log files there are, and the bytes in them. */
   get logFiles(): readonly LogFileInfo[] {
     return this.#store.files;
+  }
+
+  /** Memory that holds pages of the index. */
+  get indexCachedBytes(): number {
+    return this.#pages.cachedBytes;
   }
 
   /** Whether a publish of `bytes`, in so many messages, may be written now; else wait for `room`. */
@@ -313,23 +346,30 @@ export class Storage {
   }
 
   /**
-   * Writes a checkpoint when a file was sealed since the last one, and removes the oldest files that
-   * nobody is owed anything of. One run at a time; a call during one waits for it.
+   * Removes the oldest files that nobody is owed anything of, and writes a checkpoint when a file was
+   * sealed since the last one; `pressed` for space, also when that lets a file go. One run at a time;
+   * a call during one waits for it.
    */
-  maintain(): Promise<void> {
-    this.#maintaining ??= this.#maintain(false).finally(() => this.#maintaining = null);
-    return this.#maintaining;
+  maintain(pressed = false): Promise<void> {
+    return this.#upkeep.run(pressed);
   }
 
-  /** Makes everything durable, leaves a checkpoint and gives the folder back. */
+  /**
+   * Makes everything durable, leaves a checkpoint that spares the next start work, and gives the folder
+   * back. It does not wait for space on a full disk: it tries once more and rejects.
+   */
   async close(): Promise<void> {
+    this.#life = "closing";
+    const stopped = this.#upkeep.stop();
     this.#finishTimer?.cancel();
     this.#finishTimer = null;
+    this.#retryTimer?.cancel();
+    this.#retry?.();
     try {
       if (this.log.error === null) {
         await this.log.drain();
-        await this.#maintaining;
-        await this.#maintain(true);
+        await stopped;
+        await this.#maintainLast();
       }
     } finally {
       await this.#release();
@@ -338,64 +378,30 @@ export class Storage {
 
   /** Gives the folder back as it is, as a crash would: what is not durable may be lost. */
   async abandon(): Promise<void> {
+    this.#life = "abandoned";
     this.#finishTimer?.cancel();
     this.#finishTimer = null;
+    this.#retryTimer?.cancel();
     await this.#release();
   }
 
   async #release(): Promise<void> {
     // Nothing of this process is written to the folder once the next one may have it.
+    await this.#upkeep.stop();
     await this.#reserving;
-    await this.#indexing;
+    await this.#indexed();
     await this.#store.close();
     this.#folder.lock.release();
   }
 
-  async #maintain(final: boolean): Promise<void> {
-    if (this.log.error !== null) return;
-    const changed = this.log.end > this.#checkpointPosition;
-    if (changed && (final || this.#sealedSince)) await this.#checkpoint();
-    // A sidecar that is on its way still would stay behind.
-    await this.#indexing;
-    for (const file of this.#store.files.slice(0, -1)) {
-      if (file.end > this.#reclaimTo || !this.#isDead(file)) break;
-      // What freed the file must not be undone by a crash: its messages would be owed again.
-      if (!await this.#makeDurable()) return;
-      for (const topic of this.state.topics.values()) topic.index.dropFile(file.start);
-      this.reader.forget(file.start, file.end);
-      await this.#store.remove(file);
+  /** Leaves a checkpoint if there is space for one. */
+  async #maintainLast(): Promise<void> {
+    try {
+      await this.#upkeep.finish();
+    } catch (error) {
+      if (!(error instanceof DiskError) || error.kind !== "no_space") throw error;
+      this.#owner.warn("Cannot write a checkpoint; the next start reads more of the log", error);
     }
-  }
-
-  async #checkpoint(): Promise<void> {
-    this.#sealedSince = false;
-    this.#writeFinishes();
-    const position = this.log.end;
-    const bytes = encodeCheckpoint(this.state, position);
-    if (!await this.#makeDurable()) return;
-    await this.#store.putCheckpoint(position, bytes);
-    this.#reclaimTo = this.#checkpointPosition;
-    this.#checkpointPosition = position;
-    this.counters.checkpoints++;
-  }
-
-  /** Has all that was done before the call on disk; false when the log has failed. */
-  async #makeDurable(): Promise<boolean> {
-    this.#writeFinishes();
-    const position = this.log.end;
-    while (this.log.durableEnd < position && this.log.error === null) await this.log.room();
-    return this.log.error === null;
-  }
-
-  /** Whether no topic is owed a message of the file. */
-  #isDead(file: LogFileInfo): boolean {
-    for (const topic of this.state.topics.values()) {
-      const run = topic.index.runs[0];
-      if (run !== undefined && run.fileStart <= file.start && run.endOffset > topic.liveFrom) {
-        return false;
-      }
-    }
-    return true;
   }
 
   #closing(): void {
@@ -416,16 +422,72 @@ export class Storage {
     this.#owner.durable(this.#syncing, end);
   }
 
+  /** Waits a while for space. A rejection seals the log. */
+  async #stalled(error: LogError): Promise<void> {
+    if (this.#life === "closing") throw error;
+    const isAbandoned = this.#life === "abandoned";
+    if (!isAbandoned) this.#owner.stalled(error);
+    await new Promise<void>((resolve) => {
+      // Whoever was abandoned never writes again.
+      if (isAbandoned) return;
+      this.#retry = resolve;
+      this.#retryTimer = this.#clock.setTimer(STALL_RETRY_MS, resolve);
+    });
+    this.#retry = null;
+    this.#retryTimer = null;
+  }
+
   #sealed(file: LogFileInfo): void {
-    this.#sealedSince = true;
-    const sidecar = encodeSidecar(runsOf(this.state, file));
-    const written = this.#store.putSidecar(file, sidecar).catch((error) => {
+    this.#upkeep.sealed();
+    void this.#index(this.#storeIndex(file));
+  }
+
+  #removing(file: LogFileInfo): void {
+    for (const topic of this.state.topics.values()) topic.index.dropFile(file.start);
+    this.reader.forget(file.start, file.end);
+  }
+
+  /** Has the folder be given back, and files go, only after `work` on sidecars. */
+  #index(work: Promise<void>): Promise<void> {
+    this.#indexing = Promise.all([this.#indexing, work.catch(() => {})]).then(() => {});
+    return work;
+  }
+
+  /** Resolves when no work on sidecars is under way. */
+  async #indexed(): Promise<void> {
+    let seen;
+    do {
+      seen = this.#indexing;
+      await seen;
+    } while (seen !== this.#indexing);
+  }
+
+  /** Leaves a sealed file's index to its sidecar; while that cannot be written it stays in memory. */
+  async #storeIndex(file: LogFileInfo): Promise<void> {
+    try {
+      await this.#pages.store(file, runsOf(this.state, file));
+    } catch (error) {
       this.#owner.warn(
         "Cannot write a log file's index; it will be rebuilt at the next start",
         error,
       );
-    });
-    this.#indexing = Promise.all([this.#indexing, written]).then(() => {});
+    }
+  }
+
+  /** Makes the damaged index of a file again. Of a file to which that happens twice it stays in memory. */
+  async #restore(file: LogFileInfo): Promise<void> {
+    if (this.#life !== "open") throw new Error("the broker is stopping");
+    this.#owner.warn(
+      "A log file's index is damaged and is rebuilt",
+      `file of position ${file.start}`,
+    );
+    const damage = await restoreIndex(this.#store, file, this.state);
+    for (const { reason, position } of damage) {
+      this.#owner.warn("Messages are damaged on disk", `${reason} at position ${position}`);
+    }
+    if (this.#restored.has(file.start) || this.#life !== "open") return;
+    this.#restored.add(file.start);
+    await this.#storeIndex(file);
   }
 
   #writeFinishes(): void {

@@ -11,6 +11,7 @@ export const TEST_OPTIONS: StorageOptions = {
   ringBytes: 65_536,
   logFileBytes: 20_000,
   pageCacheBytes: 1 << 20,
+  indexCacheBytes: 1 << 20,
   bodyBytesMax: 16_000,
   finishSyncIntervalMs: 10,
 };
@@ -20,10 +21,15 @@ export class TestStorageOwner implements StorageOwner {
   /** The names of the topics of each group. */
   readonly groups: string[][] = [];
   readonly errors: Error[] = [];
+  stalls = 0;
   readonly warnings: string[] = [];
 
   durable(topics: readonly TopicState[]): void {
     this.groups.push(topics.map((topic) => topic.name));
+  }
+
+  stalled(): void {
+    this.stalls++;
   }
 
   failed(error: Error): void {
@@ -88,4 +94,14 @@ export function publish(storage: Storage, topic: TopicState, body: string, dueMs
   storage.log.ring.set(bytes, wire + WIRE_HEADER_BYTES);
   storage.endMessage();
   return offset;
+}
+
+/** The log positions of a topic's messages from an offset on, read from disk where need be. */
+export async function positionsOf(topic: TopicState, from = 0): Promise<number[]> {
+  const positions: number[] = [];
+  for (let offset = from; offset < topic.tail; offset++) {
+    await topic.index.load(offset);
+    positions.push(topic.index.position(offset));
+  }
+  return positions;
 }

@@ -1,7 +1,8 @@
 import { deepEqual, equal, throws } from "node:assert/strict";
 import { InvariantError } from "@sluice/shared/runtime";
 import { SeededRandom } from "@sluice/shared/testing";
-import { IndexRun, MISSING, TopicIndex } from "./topic_index.ts";
+import { MISSING } from "./index_word.ts";
+import { IndexRun, TopicIndex } from "./topic_index.ts";
 
 Deno.test("TopicIndex refuses an offset or a file out of order", () => {
   const index = new TopicIndex();
@@ -89,6 +90,6 @@ Deno.test("IndexRun keeps due times with the place of their message in the run",
   const run = new IndexRun(0, 10);
   run.add(10, 64, 0);
   run.add(12, 128, 5000);
-  deepEqual(run.due, [2, 5000]);
+  deepEqual([...run.due], [2, 5000]);
   deepEqual([run.count, run.endOffset], [3, 13]);
 });

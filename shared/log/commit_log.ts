@@ -13,7 +13,9 @@
  * - A record is contiguous in the ring, and its ring index is its position modulo the ring's size.
  * - Bytes that are not yet durable never exceed half the ring: {@linkcode CommitLog.hasRoom} says
  *   when to stop and {@linkcode CommitLog.room} when to go on. The other half is always readable.
- * - The first failed write or sync seals the log for good. Nothing is retried over the same bytes.
+ * - The first failed write or sync seals the log for good: after it nobody knows what is on the disk.
+ *   Only a disk that was full before anything of a group was synced is waited for: the same bytes are
+ *   written to the same place again, until they fit ({@linkcode CommitLog.stalled}).
  */
 import { crc32 } from "node:zlib";
 import { invariant } from "../runtime/mod.ts";
@@ -47,6 +49,11 @@ export interface CommitLogOwner {
   durable(end: number): void;
   /** A file was sealed; it is complete and on disk. */
   sealed(file: LogFileInfo): void;
+  /**
+   * The disk is too full for the group under way. Resolves when it is worth trying again; a rejection
+   * seals the log.
+   */
+  stalled(error: LogError): Promise<void>;
   /** The log is sealed: nothing that was not reported durable may be confirmed. */
   failed(error: Error): void;
 }
@@ -81,6 +88,7 @@ export class CommitLog {
   #wanted = false;
   #running = false;
   #error: Error | null = null;
+  #stalled: LogError | null = null;
   #roomWaiters: (() => void)[] = [];
   #idleWaiters: (() => void)[] = [];
 
@@ -137,12 +145,20 @@ export class CommitLog {
     return this.#error;
   }
 
+  /** Set while the group under way waits for space on the disk. */
+  get stalled(): LogError | null {
+    return this.#stalled;
+  }
+
   /** Whether `bytes` more of publishes fit below the bound on bytes that are not durable. */
   hasRoom(bytes: number): boolean {
     return this.#end + bytes - this.#durableEnd <= this.ring.length / 2;
   }
 
-  /** Resolves when the group under way is durable or has failed; at once when none is. */
+  /**
+   * Resolves when the group under way is durable or has failed, or has found the disk full once more;
+   * at once when there is none.
+   */
   room(): Promise<void> {
     if (this.#error !== null || this.#end === this.#durableEnd) return Promise.resolve();
     this.flush();
@@ -186,6 +202,13 @@ export class CommitLog {
     this.#end += recordBytes(this.#payloadBytes);
     this.#groupRecords++;
     this.#payloadIndex = -1;
+  }
+
+  /** Adds a record that means nothing, so that the log has another end. */
+  pad(): void {
+    if (this.#error !== null) throw this.#sealedError();
+    if (this.#groupRecords === 0) this.#openGroup();
+    this.#skip(RECORD_ALIGN_BYTES);
   }
 
   /** Asks for the group to be made durable as soon as the disk is free. */
@@ -234,13 +257,31 @@ export class CommitLog {
     this.#groupRecords = 0;
     this.#groupStart = end;
     const before = this.#store.files.at(-1);
-    await this.#store.append(parts, rolls);
+    while (true) {
+      try {
+        await this.#store.append(parts, rolls);
+        break;
+      } catch (error) {
+        await this.#untilSpace(error);
+      }
+    }
+    this.#stalled = null;
     if (rolls && before !== undefined) this.#owner.sealed({ start: before.start, end: start });
     this.#durableEnd = end;
     const waiters = this.#roomWaiters;
     this.#roomWaiters = [];
     this.#owner.durable(end);
     for (const wake of waiters) wake();
+  }
+
+  /** Waits until a group that found the disk full may be tried again; throws any other failure. */
+  async #untilSpace(error: unknown): Promise<void> {
+    if (!(error instanceof LogError) || error.code !== "no_space") throw error;
+    this.#stalled = error;
+    const waiters = this.#roomWaiters;
+    this.#roomWaiters = [];
+    for (const wake of waiters) wake();
+    await this.#owner.stalled(error);
   }
 
   #openGroup(): void {

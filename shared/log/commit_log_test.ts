@@ -136,9 +136,12 @@ Deno.test("CommitLog reports nothing as durable after a failed sync, and stays s
 
 for (
   const [name, plan] of [
-    ["write", { operation: "write", kind: "no_space" }],
-    ["creation of a file", { operation: "create", kind: "no_space" }],
+    ["write", { operation: "write", kind: "io" }],
+    ["creation of a file", { operation: "create", kind: "io" }],
     ["sync of the folder", { operation: "syncDirectory", kind: "io" }],
+    // What a sync could not put on a full disk is unknown: see full_disk_test.ts for the rest.
+    ["sync on a full disk", { operation: "sync", kind: "no_space" }],
+    ["sync of the folder on a full disk", { operation: "syncDirectory", kind: "no_space" }],
   ] as const
 ) {
   Deno.test(`CommitLog is sealed for good by a failed ${name}`, async () => {
@@ -217,6 +220,28 @@ Deno.test("CommitLog pays one write and one sync for a lone record", async () =>
   await log.drain();
   equal(disk.syncs - syncs, 1);
   await store.close();
+});
+
+Deno.test("CommitLog.pad() moves the end of the log by a group that holds nothing", async () => {
+  const { sim, log, owner, store } = await openLog();
+  appendText(log, "first");
+  await log.drain();
+  const { end } = log;
+  log.pad();
+  await log.drain();
+  ok(log.end > end);
+  deepEqual(owner.durableEnds, [end, log.end]);
+  appendText(log, "second");
+  log.pad();
+  await log.drain();
+  await store.close();
+  deepEqual((await readBack(sim)).texts, ["first", "second"]);
+  const failed = await openLog({ sim, epoch: 200 });
+  sim.failNext({ operation: "sync", kind: "io" });
+  appendText(failed.log, "lost");
+  await rejects(failed.log.drain(), LogError);
+  throws(() => failed.log.pad(), LogError);
+  await failed.store.close();
 });
 
 Deno.test("CommitLog makes one group of all that arrives while a sync runs", async () => {

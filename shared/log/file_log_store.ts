@@ -4,7 +4,7 @@
  * ```
  * <start, 16 digits>.log      blocks; the name is the position of the first byte
  * <start, 16 digits>.idx      the owner's sidecar of a sealed file: "SLX1" crc:u32 bytes
- * <position, 16 digits>.ckp   a checkpoint: "SLC1" crc:u32 bytes
+ * <position, 16 digits>.ckp   a checkpoint, see checkpoint_file.ts
  * ```
  *
  * A file's end is its successor's start, so a gap between files is seen at once. Small files are
@@ -23,6 +23,7 @@ import {
   readWhole,
   replaceFile,
 } from "../runtime/mod.ts";
+import { readCheckpointFile, writeCheckpointFile } from "./checkpoint_file.ts";
 import {
   type Damage,
   LogError,
@@ -34,9 +35,9 @@ import {
 import { recoverFile } from "./recovery.ts";
 
 const SIDECAR_MAGIC = 0x31584c53; // "SLX1"
-const CHECKPOINT_MAGIC = 0x31434c53; // "SLC1"
+/** Magic and checksum in front of a small file's content. */
+const SMALL_FILE_HEADER_BYTES = 8;
 const SMALL_FILE_BYTES_MAX = 2 ** 31 - 1;
-const CHECKPOINTS_KEPT = 2;
 /** Read handles kept open; more files than this are opened again as needed. */
 const READERS_MAX = 128;
 /** Zeros are kept at least half this far ahead, and written in slices of a quarter. */
@@ -63,7 +64,8 @@ export class FileLogStore implements LogStore {
   #zeroedEnd = 0;
   /** Zeros on their way to the last file. */
   #zeroing: Promise<void> | null = null;
-  #readers = new Map<number, Reader>();
+  /** By path. */
+  #readers = new Map<string, Reader>();
 
   private constructor(
     disk: Disk,
@@ -194,24 +196,21 @@ export class FileLogStore implements LogStore {
 
   async append(parts: readonly Uint8Array[], roll: boolean): Promise<void> {
     let last = this.#files.at(-1);
-    if (last === undefined || roll) {
-      const start = last?.end ?? 0;
-      const path = pathOf(this.#directory, start, "log");
-      const file = await this.#disk.open(path, "create");
-      await this.#zeroing;
-      this.#writer?.close();
-      this.#writer = file;
-      // The name must survive whatever is said to be durable in the file.
-      await this.#disk.syncDirectory(this.#directory);
-      last = { start, end: start };
-      this.#files.push(last);
+    // An empty last file is the one that an attempt before this made, and found the disk full.
+    if (last === undefined || (roll && last.end > last.start)) {
+      last = await this.#roll(last?.end ?? 0);
     }
     const writer = this.#writer;
     invariant(writer !== null, "recover() comes before append()");
     let end = last.end;
-    for (const part of parts) {
-      await writer.writeAt(end - last.start, part);
-      end += part.length;
+    try {
+      for (const part of parts) {
+        await writer.writeAt(end - last.start, part);
+        end += part.length;
+      }
+    } catch (error) {
+      // Whatever of the block has been written, the next attempt writes the same over it.
+      throw repeatable(error);
     }
     await writer.syncData();
     const groupBytes = end - last.end;
@@ -223,35 +222,41 @@ export class FileLogStore implements LogStore {
     const info = this.#files.findLast((file) => file.start <= position);
     if (info === undefined || position >= info.end) return 0;
     const want = Math.min(into.length, info.end - position);
-    const reader = this.#reader(info.start);
-    reader.users++;
-    try {
-      return await (await reader.file).readAt(position - info.start, into.subarray(0, want));
-    } finally {
-      reader.users--;
-      if (reader.users === 0 && this.#readers.get(info.start) !== reader) {
-        (await reader.file).close();
-      }
-    }
+    const path = pathOf(this.#directory, info.start, "log");
+    return await this.#read(path, position - info.start, into.subarray(0, want));
   }
 
   async remove(info: LogFileInfo): Promise<void> {
     invariant(this.#files[0]?.start === info.start, "files go oldest first");
     invariant(this.#files.length > 1, "the file that takes appends stays");
     this.#files.shift();
-    await this.#forgetReader(info.start);
-    await this.#disk.remove(pathOf(this.#directory, info.start, "log"));
+    const path = pathOf(this.#directory, info.start, "log");
+    const sidecarPath = pathOf(this.#directory, info.start, "idx");
+    await this.#forgetReader(path);
+    await this.#forgetReader(sidecarPath);
+    await this.#disk.remove(path);
     // One name at a time, so that a crash cannot leave an older file without its successor.
     await this.#disk.syncDirectory(this.#directory);
-    await this.#removeIfThere(pathOf(this.#directory, info.start, "idx"));
+    await this.#removeIfThere(sidecarPath);
   }
 
   async putSidecar(info: LogFileInfo, bytes: Uint8Array): Promise<void> {
-    await replaceFile(
-      this.#disk,
-      pathOf(this.#directory, info.start, "idx"),
-      withChecksum(SIDECAR_MAGIC, bytes),
-    );
+    const path = pathOf(this.#directory, info.start, "idx");
+    await replaceFile(this.#disk, path, withChecksum(SIDECAR_MAGIC, bytes));
+    // What is open still is the one that was replaced.
+    await this.#forgetReader(path);
+  }
+
+  async readSidecar(info: LogFileInfo, position: number, into: Uint8Array): Promise<number> {
+    // Not of a file that is gone or going: what is opened now would stay open.
+    if (!this.#files.some((file) => file.start === info.start)) return 0;
+    try {
+      const path = pathOf(this.#directory, info.start, "idx");
+      return await this.#read(path, SMALL_FILE_HEADER_BYTES + position, into);
+    } catch (error) {
+      if (error instanceof DiskError && error.kind === "not_found") return 0;
+      throw error;
+    }
   }
 
   async getSidecar(info: LogFileInfo): Promise<Uint8Array | null> {
@@ -267,13 +272,18 @@ export class FileLogStore implements LogStore {
     }
   }
 
-  async putCheckpoint(position: number, bytes: Uint8Array): Promise<void> {
+  async putCheckpoint(
+    position: number,
+    chunks: AsyncIterable<Uint8Array>,
+    older: number,
+  ): Promise<number> {
     const path = pathOf(this.#directory, position, "ckp");
-    await replaceFile(this.#disk, path, withChecksum(CHECKPOINT_MAGIC, bytes));
-    const stored = await this.listCheckpoints();
-    for (const old of stored.slice(CHECKPOINTS_KEPT)) {
-      await this.#disk.remove(pathOf(this.#directory, old, "ckp"));
+    const bytes = await writeCheckpointFile(this.#disk, path, position, chunks);
+    for (const stored of await this.listCheckpoints()) {
+      if (stored === position || stored === older) continue;
+      await this.#disk.remove(pathOf(this.#directory, stored, "ckp"));
     }
+    return bytes;
   }
 
   async listCheckpoints(): Promise<readonly number[]> {
@@ -285,21 +295,47 @@ export class FileLogStore implements LogStore {
     return positions.sort((a, b) => b - a);
   }
 
-  async getCheckpoint(position: number): Promise<Uint8Array> {
+  getCheckpoint(position: number): AsyncIterable<Uint8Array> {
     const path = pathOf(this.#directory, position, "ckp");
-    const bytes = await readWhole(this.#disk, path, SMALL_FILE_BYTES_MAX);
-    const content = withoutChecksum(CHECKPOINT_MAGIC, bytes);
-    if (content === null) {
-      throw new LogError("damaged", `The checkpoint of position ${position} is damaged`);
-    }
-    return content;
+    return readCheckpointFile(this.#disk, path, position);
   }
 
   async close(): Promise<void> {
     await this.#zeroing;
     this.#writer?.close();
     this.#writer = null;
-    for (const start of [...this.#readers.keys()]) await this.#forgetReader(start);
+    for (const path of [...this.#readers.keys()]) await this.#forgetReader(path);
+  }
+
+  async #read(path: string, position: number, into: Uint8Array): Promise<number> {
+    const reader = this.#reader(path);
+    reader.users++;
+    try {
+      return await (await reader.file).readAt(position, into);
+    } finally {
+      reader.users--;
+      if (reader.users === 0 && this.#readers.get(path) !== reader) {
+        await closeReader(reader);
+      }
+    }
+  }
+
+  /** Makes the file that starts at `start` the one that takes appends. */
+  async #roll(start: number): Promise<LogFileInfo> {
+    let file: DiskFile;
+    try {
+      file = await this.#disk.open(pathOf(this.#directory, start, "log"), "create");
+    } catch (error) {
+      throw repeatable(error);
+    }
+    await this.#zeroing;
+    this.#writer?.close();
+    this.#writer = file;
+    // The name must survive whatever is said to be durable in the file.
+    await this.#disk.syncDirectory(this.#directory);
+    const info = { start, end: start };
+    this.#files.push(info);
+    return info;
   }
 
   /**
@@ -317,25 +353,26 @@ export class FileLogStore implements LogStore {
       .finally(() => this.#zeroing = null);
   }
 
-  #reader(start: number): Reader {
-    const known = this.#readers.get(start);
+  #reader(path: string): Reader {
+    const known = this.#readers.get(path);
     if (known !== undefined) return known;
     const oldest = this.#readers.keys().next();
     if (this.#readers.size >= READERS_MAX && !oldest.done) void this.#forgetReader(oldest.value);
-    const file = this.#disk.open(pathOf(this.#directory, start, "log"), "read");
+    const file = this.#disk.open(path, "read");
     const reader = { file, users: 0 };
-    this.#readers.set(start, reader);
-    file.catch(() => this.#readers.delete(start));
+    this.#readers.set(path, reader);
+    file.catch(() => {
+      if (this.#readers.get(path) === reader) this.#readers.delete(path);
+    });
     return reader;
   }
 
-  async #forgetReader(start: number): Promise<void> {
-    const reader = this.#readers.get(start);
+  async #forgetReader(path: string): Promise<void> {
+    const reader = this.#readers.get(path);
     if (reader === undefined) return;
-    this.#readers.delete(start);
-    // Whoever still reads closes it; one that could not be opened has nothing to close.
-    const file = await reader.file.catch(() => null);
-    if (reader.users === 0) file?.close();
+    this.#readers.delete(path);
+    // Whoever still reads closes it.
+    if (reader.users === 0) await closeReader(reader);
   }
 
   /**
@@ -378,8 +415,19 @@ export class FileLogStore implements LogStore {
   }
 }
 
+/** One that could not be opened has nothing to close. */
+async function closeReader(reader: Reader): Promise<void> {
+  (await reader.file.catch(() => null))?.close();
+}
+
 function pathOf(directory: string, position: number, kind: "log" | "idx" | "ckp"): string {
   return `${directory}/${String(position).padStart(16, "0")}.${kind}`;
+}
+
+/** What an append fails with: a disk that was full before any sync has a word of its own. */
+function repeatable(error: unknown): unknown {
+  if (!(error instanceof DiskError) || error.kind !== "no_space") return error;
+  return new LogError("no_space", error.message, { cause: error });
 }
 
 async function sizeOf(disk: Disk, path: string): Promise<number> {
@@ -392,18 +440,18 @@ async function sizeOf(disk: Disk, path: string): Promise<number> {
 }
 
 function withChecksum(magic: number, bytes: Uint8Array): Uint8Array {
-  const whole = new Uint8Array(8 + bytes.length);
+  const whole = new Uint8Array(SMALL_FILE_HEADER_BYTES + bytes.length);
   const view = new DataView(whole.buffer);
   view.setUint32(0, magic, true);
   view.setUint32(4, crc32(bytes), true);
-  whole.set(bytes, 8);
+  whole.set(bytes, SMALL_FILE_HEADER_BYTES);
   return whole;
 }
 
 function withoutChecksum(magic: number, whole: Uint8Array): Uint8Array | null {
-  if (whole.length < 8) return null;
+  if (whole.length < SMALL_FILE_HEADER_BYTES) return null;
   const view = new DataView(whole.buffer, whole.byteOffset, whole.byteLength);
-  const bytes = whole.subarray(8);
+  const bytes = whole.subarray(SMALL_FILE_HEADER_BYTES);
   if (view.getUint32(0, true) !== magic || view.getUint32(4, true) !== crc32(bytes)) return null;
   return bytes;
 }

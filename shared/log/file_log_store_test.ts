@@ -2,7 +2,7 @@ import { deepEqual, equal, ok, rejects } from "node:assert/strict";
 import { DiskError, type DiskFile, InvariantError } from "../runtime/mod.ts";
 import { DiskFileWrapper, DiskWrapper, SeededRandom, settle, SimDisk } from "../testing/mod.ts";
 import { FileLogStore } from "./file_log_store.ts";
-import { buildBlock, Collector, textRecord } from "./log_test_fixture.ts";
+import { buildBlock, chunksOf, Collector, gathered, textRecord } from "./log_test_fixture.ts";
 import { LogError, type LogFileInfo } from "./log_store.ts";
 
 const DIRECTORY = "/data/log";
@@ -233,7 +233,7 @@ Deno.test("files are named by the position of their first byte, in 16 digits", a
   const bytes = store.files[0]!.end;
   equal(bytes, 80);
   await store.putSidecar(store.files[0]!, Uint8Array.of(1));
-  await store.putCheckpoint(160, Uint8Array.of(2));
+  await store.putCheckpoint(160, chunksOf(Uint8Array.of(2)), 0);
   deepEqual(names(disk), [
     "0000000000000000.idx",
     "0000000000000000.log",
@@ -247,7 +247,7 @@ Deno.test("open() removes half replacements and sidecars without a file, and not
   const disk = new SimDisk();
   const store = await storeOf(disk, 2);
   await store.putSidecar(store.files[0]!, Uint8Array.of(1));
-  await store.putCheckpoint(8, Uint8Array.of(1));
+  await store.putCheckpoint(8, chunksOf(Uint8Array.of(1)), 0);
   await store.close();
   const kept = names(disk);
   for (const name of ["0000000000000000.idx.tmp", "0000000000000099.idx", "x.tmp"]) {
@@ -359,6 +359,48 @@ Deno.test("close() lets a read under way finish and leaves no file open", async 
   equal(disk.openFiles, 0);
 });
 
+Deno.test("readSidecar() reads parts, 0 bytes where there is none or the file is gone", async () => {
+  const disk = new SimDisk();
+  const store = await storeOf(disk, 3);
+  const [first, second] = store.files as [LogFileInfo, LogFileInfo];
+  equal(await store.readSidecar(first, 0, new Uint8Array(4)), 0);
+  await store.putSidecar(first, Uint8Array.of(1, 2, 3, 4, 5));
+  const into = new Uint8Array(3);
+  deepEqual([await store.readSidecar(first, 1, into), [...into]], [3, [2, 3, 4]]);
+  equal(await store.readSidecar(first, 4, into), 1);
+  equal(await store.readSidecar(first, 5, into), 0);
+  await store.putSidecar(first, Uint8Array.of(9));
+  deepEqual([await store.readSidecar(first, 0, into), into[0]], [1, 9]);
+  equal(await store.readSidecar(second, 0, into), 0);
+  await store.remove(first);
+  equal(await store.readSidecar(first, 0, into), 0);
+  await store.close();
+  equal(disk.openFiles, 0);
+});
+
+Deno.test("readSidecar() under way survives the sidecar's replacement and the file's removal", async () => {
+  const disk = new SimDisk();
+  const plain = await storeOf(disk, 3);
+  await plain.putSidecar(plain.files[0]!, Uint8Array.of(1, 2));
+  await plain.close();
+  const gated = new GatedReads(disk);
+  const store = await FileLogStore.open(gated, DIRECTORY, 3);
+  const [first] = store.files as [LogFileInfo];
+  const [old, replaced] = [new Uint8Array(2), new Uint8Array(2)];
+  const oldRead = store.readSidecar(first, 0, old);
+  await settle();
+  await store.putSidecar(first, Uint8Array.of(7, 8));
+  const newRead = store.readSidecar(first, 0, replaced);
+  await settle();
+  equal(gated.held, 2);
+  await store.remove(first);
+  gated.release();
+  deepEqual([await oldRead, [...old]], [2, [1, 2]]);
+  deepEqual([await newRead, [...replaced]], [2, [7, 8]]);
+  equal(disk.openFiles, 0);
+  await store.close();
+});
+
 Deno.test("remove() takes the oldest file with its sidecar and refuses any other", async () => {
   const disk = new SimDisk();
   const store = await storeOf(disk, 3);
@@ -419,56 +461,42 @@ Deno.test("getSidecar() is null for a sidecar that is missing or damaged anywher
   equal(disk.openFiles, 0);
 });
 
-Deno.test("getCheckpoint() refuses a checkpoint that is damaged anywhere", async () => {
+Deno.test("putCheckpoint() keeps the one before it that is known to be good, and no other", async () => {
   const disk = new SimDisk();
   const store = await storeOf(disk, 1);
-  await store.putCheckpoint(80, Uint8Array.of(1, 2, 3));
-  const path = `${DIRECTORY}/0000000000000080.ckp`;
-  const whole = disk.bytes(path);
-  const damaged = withCode("damaged", /^The checkpoint of position 80 is damaged$/);
-  for (let bit = 0; bit < whole.length * 8; bit++) {
-    disk.flipBit(path, bit >>> 3, bit & 7);
-    await rejects(store.getCheckpoint(80), damaged);
-    disk.flipBit(path, bit >>> 3, bit & 7);
+  let older = 0;
+  for (const position of [8, 16, 400, 8000]) {
+    await store.putCheckpoint(position, chunksOf(Uint8Array.of(position & 255)), older);
+    deepEqual(await store.listCheckpoints(), older === 0 ? [position] : [position, older]);
+    older = position;
   }
-  for (let length = 0; length < whole.length; length++) {
-    disk.writeDurable(path, whole.slice(0, length));
-    await rejects(store.getCheckpoint(80), damaged);
-  }
-  disk.writeDurable(path, whole);
-  deepEqual(await store.getCheckpoint(80), Uint8Array.of(1, 2, 3));
-  await rejects(store.getCheckpoint(81), DiskError);
+  // The newest turned out to be damaged, and the broker started from the one before.
+  await store.putCheckpoint(9000, chunksOf(Uint8Array.of(9)), 400);
+  deepEqual(await store.listCheckpoints(), [9000, 400]);
+  deepEqual(await gathered(store.getCheckpoint(400)), [Uint8Array.of(400 & 255)]);
+  await rejects(gathered(store.getCheckpoint(8000)), DiskError);
   await store.close();
-});
-
-Deno.test("putCheckpoint() keeps the two newest", async () => {
-  const disk = new SimDisk();
-  const store = await storeOf(disk, 1);
-  for (const position of [8, 400, 16, 8000]) {
-    await store.putCheckpoint(position, Uint8Array.of(position & 255));
-  }
-  deepEqual(await store.listCheckpoints(), [8000, 400]);
-  equal(names(disk, ".ckp").length, 2);
-  await store.close();
+  equal(disk.openFiles, 0);
 });
 
 Deno.test("putCheckpoint() is whole or not there after a power cut at any moment", async () => {
-  for (let cut = 1; cut <= 8; cut++) {
+  for (let cut = 1; cut <= 10; cut++) {
     for (const moment of ["before_effect", "after_effect"] as const) {
       const disk = new SimDisk({ random: new SeededRandom(cut), tornSectorChance: 0.5 });
       const store = await storeOf(disk, 1);
       const older = new SeededRandom(1).bytes(3000);
-      const newer = new SeededRandom(2).bytes(3000);
-      await store.putCheckpoint(8, older);
+      const newer = [new SeededRandom(2).bytes(3000), new SeededRandom(3).bytes(3000)];
+      await store.putCheckpoint(8, chunksOf(older), 0);
       disk.powerCutAfter(cut, moment);
-      const stored = await store.putCheckpoint(16, newer).then(() => true, () => false);
+      const stored = await store.putCheckpoint(16, chunksOf(...newer), 8)
+        .then(() => true, () => false);
       disk.crash();
       const again = await FileLogStore.open(disk, DIRECTORY, 3);
       const positions = await again.listCheckpoints();
       ok(positions.includes(8));
       ok(!stored || positions.includes(16));
-      deepEqual(await again.getCheckpoint(8), older);
-      if (positions.includes(16)) deepEqual(await again.getCheckpoint(16), newer);
+      deepEqual(await gathered(again.getCheckpoint(8)), [older]);
+      if (positions.includes(16)) deepEqual(await gathered(again.getCheckpoint(16)), newer);
       equal(names(disk, ".tmp").length, 0);
       await store.close();
     }

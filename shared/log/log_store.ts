@@ -53,7 +53,10 @@ export interface LogStore {
   scan(file: LogFileInfo, visitor: RecoveryVisitor): Promise<readonly Damage[]>;
   /**
    * Appends a block that starts at the log's end; `parts` are its bytes, in order, borrowed until it
-   * resolves. It is durable when it resolves. `roll` begins a new file with this block. After a
+   * resolves. It is durable when it resolves. `roll` begins a new file with this block.
+   *
+   * A rejection with {@linkcode LogError} `no_space` says that the disk was full before anything of
+   * the block was synced: the same call may be made again, and no other one. After any other
    * rejection the store takes no more blocks: what is on disk is unknown until the next recovery.
    */
   append(parts: readonly Uint8Array[], roll: boolean): Promise<void>;
@@ -64,11 +67,31 @@ export interface LogStore {
   putSidecar(file: LogFileInfo, bytes: Uint8Array): Promise<void>;
   /** The sidecar's bytes, or null when there is none. */
   getSidecar(file: LogFileInfo): Promise<Uint8Array | null>;
-  /** Stores a checkpoint durably under a position; the two newest are kept. */
-  putCheckpoint(position: number, bytes: Uint8Array): Promise<void>;
+  /**
+   * Fills `into` with the sidecar's bytes from `position` on, unverified; resolves with the bytes
+   * read, 0 when there is no sidecar. Safe beside {@linkcode remove} and {@linkcode putSidecar}: it
+   * reads the one that was there when it was called, or none.
+   */
+  readSidecar(file: LogFileInfo, position: number, into: Uint8Array): Promise<number>;
+  /**
+   * Stores a checkpoint durably under a position and resolves with its bytes. Of those before it the
+   * one of position `older`, known to be good, is kept beside it, and no other. The next chunk is
+   * asked for when the one before is written; until then it is borrowed. When `chunks` throws, nothing
+   * has changed.
+   */
+  putCheckpoint(
+    position: number,
+    chunks: AsyncIterable<Uint8Array>,
+    older: number,
+  ): Promise<number>;
   /** The stored checkpoints, newest first. */
   listCheckpoints(): Promise<readonly number[]>;
-  getCheckpoint(position: number): Promise<Uint8Array>;
+  /**
+   * The chunks of a checkpoint, each whole, borrowed until the next one is asked for. Throws
+   * {@linkcode LogError} `damaged` at the first that is not as it was stored, or at the end when any
+   * is missing: what was read before is then worth nothing.
+   */
+  getCheckpoint(position: number): AsyncIterable<Uint8Array>;
   close(): Promise<void>;
 }
 
@@ -76,7 +99,13 @@ export interface LogStore {
 export class LogError extends Error {
   override name = "LogError";
   constructor(
-    readonly code: "missing_file" | "newer_format" | "damaged" | "sealed" | "foreign",
+    readonly code:
+      | "missing_file"
+      | "newer_format"
+      | "damaged"
+      | "sealed"
+      | "foreign"
+      | "no_space",
     message: string,
     options?: ErrorOptions,
   ) {

@@ -9,7 +9,7 @@ import {
   writeBlockHeader,
 } from "./block.ts";
 import type { CommitLogOwner } from "./commit_log.ts";
-import type { LogFileInfo, RecoveryVisitor } from "./log_store.ts";
+import type { LogError, LogFileInfo, RecoveryVisitor } from "./log_store.ts";
 
 /** A record to write, or one that was read. */
 export interface TestRecord {
@@ -89,6 +89,7 @@ export class TestOwner implements CommitLogOwner {
   readonly errors: Error[] = [];
   onClosing: () => void = () => {};
   onDurable: (end: number) => void = () => {};
+  onStalled: (error: LogError) => Promise<void> = (error) => Promise.reject(error);
 
   closing(): void {
     this.onClosing();
@@ -107,7 +108,25 @@ export class TestOwner implements CommitLogOwner {
     this.sealedFiles.push(file);
   }
 
+  stalled(error: LogError): Promise<void> {
+    return this.onStalled(error);
+  }
+
   failed(error: Error): void {
     this.errors.push(error);
   }
+}
+
+/** Chunks for a checkpoint, one after the other. */
+export async function* chunksOf(...chunks: Uint8Array[]): AsyncGenerator<Uint8Array> {
+  // Some time passes, as with a disk.
+  await Promise.resolve();
+  yield* chunks;
+}
+
+/** All that comes, copied, since it is borrowed. */
+export async function gathered(chunks: AsyncIterable<Uint8Array>): Promise<Uint8Array[]> {
+  const copies: Uint8Array[] = [];
+  for await (const chunk of chunks) copies.push(chunk.slice());
+  return copies;
 }

@@ -80,7 +80,7 @@ export async function readWhole(disk: Disk, path: string, bytesMax: number): Pro
 
 /**
  * Replaces a small file so that a crash leaves the old or the new content, whole: writes
- * `<path>.tmp`, syncs it, renames it, syncs the folder.
+ * `<path>.tmp`, syncs it, renames it, syncs the folder. On a full disk it leaves nothing behind.
  */
 export async function replaceFile(disk: Disk, path: string, bytes: Uint8Array): Promise<void> {
   const temporary = `${path}.tmp`;
@@ -93,6 +93,12 @@ export async function replaceFile(disk: Disk, path: string, bytes: Uint8Array): 
   try {
     await file.writeAt(0, bytes);
     await file.syncData();
+  } catch (error) {
+    // Half a file would take the space that others wait for. That it cannot be removed is no news.
+    if (error instanceof DiskError && error.kind === "no_space") {
+      await disk.remove(temporary).catch(() => {});
+    }
+    throw error;
   } finally {
     file.close();
   }

@@ -111,6 +111,7 @@ class SeedRun {
         ringBytes: 65_536,
         logFileBytes: random.pick([4096, 16_384, 32_768]),
         pageCacheBytes: 0,
+        indexCacheBytes: 0,
         bodyBytesMax: 8192,
         finishSyncIntervalMs: random.pick([1, 10]),
       },

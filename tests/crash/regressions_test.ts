@@ -24,6 +24,7 @@ async function open(disk: SimDisk): Promise<{ broker: Broker; clock: SimClock }>
       ringBytes: 65_536,
       logFileBytes: LOG_FILE_BYTES,
       pageCacheBytes: 0,
+      indexCacheBytes: 0,
       bodyBytesMax: 8192,
       finishSyncIntervalMs: 10,
     },
@@ -133,7 +134,7 @@ Deno.test("durableTo() rejects what it is asked after a failed write", async () 
   const { broker } = await open(disk);
   const topic = broker.ensureTopic("t");
   await broker.durableTo(broker.position);
-  disk.failNext({ operation: "write", kind: "no_space" });
+  disk.failNext({ operation: "write", kind: "io" });
   broker.publish(topic, new Uint8Array(1), 0, 1, 0);
   await rejects(broker.durableTo(broker.position), DiskError);
   await rejects(broker.durableTo(broker.position), DiskError);

@@ -1,5 +1,6 @@
 /** The random things that are done to a broker: each step is one of them, chosen by the seed. */
 import type { Channel, Topic } from "@sluice/broker/queue";
+import { DiskError } from "@sluice/shared/runtime";
 import { type SeededRandom, settle } from "@sluice/shared/testing";
 import type { FakeConsumer, Life } from "./life.ts";
 import { promised } from "./model.ts";
@@ -72,6 +73,9 @@ async function publishSome(life: Life): Promise<void> {
 async function waitForRoom(life: Life, bytes: number): Promise<void> {
   for (let tries = 0; !life.broker.hasRoom(bytes, 1); tries++) {
     promised(tries < ROOM_TRIES_MAX, "there is room again after some groups");
+    // A full disk stays full: nothing more comes of this life.
+    const { stalled } = life.broker.storage.log;
+    if (stalled !== null) throw new DiskError("no_space", stalled.message);
     await life.broker.room();
   }
 }

@@ -1,0 +1,35 @@
+/**
+ * The door for programs that look at a data folder without a broker. It gives the decoders of what
+ * is on disk and a way to read a log as the broker would; nothing that can be reached through it
+ * writes, locks or removes anything.
+ */
+export { decodeCheckpoint } from "./checkpoint.ts";
+export {
+  FORMAT_TEXT,
+  LOG_FOLDER,
+  type Meta,
+  NODE_ID_MAX,
+  readMeta,
+  SEQUENCE_BLOCK,
+} from "./data_folder.ts";
+export { type LogGap, logPath, ReadOnlyLog } from "./read_only_log.ts";
+export {
+  decodeEvent,
+  decodeFinish,
+  type Event,
+  EVENT_KIND,
+  FINISH_KIND,
+  MESSAGE_HEADER_BYTES,
+  MESSAGE_KIND,
+  type MessageHeader,
+  readMessageHeader,
+  readRequeue,
+  REQUEUE_BYTES,
+  REQUEUE_KIND,
+  WIRE_HEADER_BYTES,
+  WIRE_ID_OFFSET,
+} from "./records.ts";
+export { type RecoveredState, recoverState } from "./recover_state.ts";
+export { type SidecarVisit, walkSidecar } from "./sidecar_walk.ts";
+export type { BrokerState, ChannelState, TopicState } from "./state.ts";
+export { MISSING } from "./index_word.ts";
