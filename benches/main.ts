@@ -207,10 +207,10 @@ async function main(): Promise<void> {
   }
   const text = table(targets, results);
   console.log(text);
-  if (values.write) await writeDocument(text, Number(values.rounds));
+  if (values.write) await writeDocument(text, Number(values.rounds), Number(values.seconds));
 }
 
-async function writeDocument(text: string, rounds: number): Promise<void> {
+async function writeDocument(text: string, rounds: number, seconds: number): Promise<void> {
   const document = await Deno.readTextFile(DOCUMENT);
   const begin = document.indexOf(BEGIN);
   const end = document.indexOf(END, begin);
@@ -218,7 +218,7 @@ async function writeDocument(text: string, rounds: number): Promise<void> {
   const date = new Date().toISOString().slice(0, 10);
   const note =
     `Median of ${rounds} rounds, ${navigator.hardwareConcurrency} cores, load and broker ` +
-    `on one machine, ${date}: \`deno task bench --rounds ${rounds} --write\``;
+    `on one machine, ${date}: \`deno task bench --rounds ${rounds} --seconds ${seconds} --write\``;
   await Deno.writeTextFile(
     DOCUMENT,
     `${document.slice(0, begin)}${BEGIN}\n${note}\n\n${text}\n${document.slice(end)}`,
