@@ -283,7 +283,14 @@ function messageSettings() {
       name: "max-req-timeout",
       kind: durationMs({ min: 0 }),
       default: "1h",
-      doc: "The longest time a message may be deferred, by requeue or by publish.",
+      doc: "The longest time a message may be deferred by requeue; more is clamped.",
+      group,
+    }),
+    maxDeferTimeoutMs: setting({
+      name: "max-defer-timeout",
+      kind: durationMs({ min: 0, max: 10 * 365 * 24 * 60 * 60 * 1000 }),
+      default: "0s",
+      doc: "The longest time a publish may defer its message; 0 for max-req-timeout, as in nsqd.",
       group,
     }),
     requeueOnDisconnect: setting({

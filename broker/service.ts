@@ -98,6 +98,7 @@ export class Service {
           messageBytesMax: values.maxMsgSizeBytes,
           bodyBytesMax: values.maxBodySizeBytes,
           requeueMsMax: values.maxReqTimeoutMs,
+          deferMsMax: deferMsMax(values),
           consumersMax: values.maxChannelConsumers,
         },
       }));
@@ -191,7 +192,7 @@ export class Service {
       memory,
       messageBytesMax: values.maxMsgSizeBytes,
       bodyBytesMax: values.maxBodySizeBytes,
-      requeueMsMax: values.maxReqTimeoutMs,
+      deferMsMax: deferMsMax(values),
       bodyTimeoutMs: HTTP_BODY_TIMEOUT_MS,
     });
     return serveHttp({
@@ -269,6 +270,11 @@ export function brokerOptions(settings: ServiceSettings): BrokerOptions {
     channelsPerTopicMax: CHANNELS_PER_TOPIC_MAX,
     publishBytesMax: values.publishBytesMax,
   };
+}
+
+/** The longest a publish may defer its message. */
+function deferMsMax(values: BrokerValues): number {
+  return values.maxDeferTimeoutMs || values.maxReqTimeoutMs;
 }
 
 function identifyOptions(values: BrokerValues): IdentifyOptions {

@@ -108,6 +108,21 @@ Deno.test("a service tells its settings, addresses and memory over HTTP", async 
   await machine.stop(service);
 });
 
+Deno.test("a publish is deferred as far as max-defer-timeout, or else max-req-timeout, allows", async () => {
+  const year = 365 * 24 * 60 * 60 * 1000;
+  const machine = new Machine();
+  const own = await machine.start("--max-defer-timeout=8760h");
+  equal(await machine.ask("POST", `/pub?topic=t&defer=${year}`, "a"), "OK");
+  match(await machine.ask("POST", `/pub?topic=t&defer=${year + 1}`, "a"), /INVALID_DEFER/);
+  const client = await machine.connect(`DPUB t ${year + 1}\n`);
+  match(client.take()[0]!, /^E_INVALID DPUB timeout 31536000001 out of range 0-31536000000$/);
+  await machine.stop(own, client);
+  const shared = await machine.start("--max-req-timeout=2h");
+  equal(await machine.ask("POST", "/pub?topic=t&defer=7200000", "a"), "OK");
+  match(await machine.ask("POST", "/pub?topic=t&defer=7200001", "a"), /INVALID_DEFER/);
+  await machine.stop(shared);
+});
+
 Deno.test("a taken address is refused with the flag to change, and everything is given back", async () => {
   const machine = new Machine();
   const listener = machine.network.listen("127.0.0.1", 4150);

@@ -18,7 +18,7 @@ export interface HttpPublisherOptions {
   readonly messageBytesMax: number;
   readonly bodyBytesMax: number;
   /** Bounds `defer`. */
-  readonly requeueMsMax: number;
+  readonly deferMsMax: number;
   readonly maxDeflateLevel: number;
   /** How long a peer may take to send a body. */
   readonly bodyTimeoutMs: number;
@@ -156,7 +156,7 @@ export class HttpPublisher {
     const text = query.get("defer");
     if (text === undefined) return 0;
     const deferMs = DIGITS_REGEXP.test(text) ? Number(text) : -1;
-    if (deferMs < 0 || deferMs > this.#options.requeueMsMax) {
+    if (deferMs < 0 || deferMs > this.#options.deferMsMax) {
       throw new HttpError(400, "INVALID_DEFER");
     }
     return deferMs === 0 ? 0 : this.#broker.clock.wallMs() + deferMs;

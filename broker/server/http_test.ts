@@ -36,7 +36,7 @@ class HttpWorld {
       memory: () => ({ heap_objects: 0, heap_idle_bytes: 7 }),
       messageBytesMax: 1000,
       bodyBytesMax: 5000,
-      requeueMsMax: 3_600_000,
+      deferMsMax: 3_600_000,
       maxDeflateLevel: 6,
       bodyTimeoutMs: 60_000,
     });

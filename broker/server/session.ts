@@ -77,8 +77,10 @@ export interface SessionOptions {
   readonly identify: IdentifyOptions;
   readonly messageBytesMax: number;
   readonly bodyBytesMax: number;
-  /** Bounds DPUB (refused above) and REQ (clamped). */
+  /** Bounds REQ, which is clamped. */
   readonly requeueMsMax: number;
+  /** Bounds DPUB, which is refused above. */
+  readonly deferMsMax: number;
   /** Consumers a channel may have; 0 for any number. Only for the text of the refusal. */
   readonly consumersMax: number;
 }
@@ -276,7 +278,7 @@ export class Session implements ConsumerPort, LinkOwner {
       case Verb.MPUB:
         return this.#expectPublish(checkMpub(line));
       case Verb.DPUB: {
-        const deferMs = parseDpub(line, this.#options.requeueMsMax);
+        const deferMs = parseDpub(line, this.#options.deferMsMax);
         if (typeof deferMs !== "number") return this.#fatal(deferMs);
         this.#deferMs = deferMs;
         return this.#decoder.expectBody();

@@ -121,6 +121,7 @@ export class World {
         messageBytesMax: 1000,
         bodyBytesMax: 5000,
         requeueMsMax: 3_600_000,
+        deferMsMax: 3_600_000,
         consumersMax: options.channel?.consumersMax ?? 0,
         ...options.session,
       },
