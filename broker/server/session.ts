@@ -334,15 +334,18 @@ export class Session implements ConsumerPort, LinkOwner {
         break;
     }
     if (refusal !== undefined) return this.#fatal(refusal);
-    // A body that has to wait for more bytes takes memory of the broker.
-    if (bodySize > this.#decoder.remainingBytes) {
-      if (!this.#broker.stage(bodySize)) {
-        return this.#fatal(throttled(this.#verb, "too many bytes are being received"));
-      }
-      this.#stagedBytes = bodySize;
-    }
-    if (this.#verb === Verb.MPUB) this.#mpub.begin(bodySize);
+    if (this.#verb === Verb.MPUB) this.#mpub.begin(bodySize, true);
     this.#decoder.acceptBody();
+    this.#stage();
+  }
+
+  /** Takes memory of the broker for a body that has to wait for more bytes. */
+  #stage(): void {
+    this.#unstage();
+    const { bodySize, remainingBytes } = this.#decoder;
+    if (bodySize <= remainingBytes) return;
+    if (this.#broker.stage(bodySize)) this.#stagedBytes = bodySize;
+    else this.#fatal(throttled(this.#verb, "too many bytes are being received"));
   }
 
   #body(): void {
@@ -383,6 +386,11 @@ export class Session implements ConsumerPort, LinkOwner {
     const scanner = this.#mpub;
     const refusal = scanner.check(bodyBuffer, bodyStart, bodyEnd);
     if (refusal !== undefined) return this.#fatal(refusal);
+    if (scanner.missingBytes > 0) {
+      this.#decoder.extendBody(scanner.missingBytes);
+      scanner.extend();
+      return this.#stage();
+    }
     const { storage } = this.#broker;
     // All of it goes into one group, unless it is too large for any.
     const bytes = bodyEnd - bodyStart;

@@ -222,6 +222,33 @@ Deno.test("MPUB is refused as soon as a part of it cannot be right, with nothing
   });
 });
 
+Deno.test("MPUB that announces less than it sends is taken whole, as nsqd takes it", async () => {
+  await World.use({}, async (world) => {
+    const bodies = ["one", "two", "three"].map(utf8Bytes);
+    const body = encodeMpubBody(bodies);
+    // What a client sends that adds up the bodies alone.
+    const command = new Uint8Array([...utf8Bytes("MPUB t\n"), ...int32(11), ...body]);
+    const whole = await world.client(command);
+    equal(whole.take(), ["OK"]);
+    for (let cut = 1; cut < command.length; cut += 3) {
+      const client = await world.client(command.slice(0, cut));
+      await client.send(command.slice(cut), pub("t", "after"));
+      equal(client.take(), ["OK", "OK"], `cut at ${cut}`);
+    }
+    const beyond = await world.client(
+      "MPUB t\n",
+      int32(4),
+      int32(6),
+      int32(1000),
+      "x".repeat(1000),
+    );
+    for (let sent = 1; sent < 5; sent++) await beyond.send(int32(1000), "x".repeat(1000));
+    equal(beyond.take(), ["E_BAD_BODY MPUB body too big 5024 > 5000", "end"]);
+    equal(world.broker.stagedBytes, 0);
+    equal(world.broker.topics.get("t")?.messageCount, 3 + Math.ceil((command.length - 1) / 3) * 4);
+  });
+});
+
 Deno.test("bodies that arrive in parts share a budget; beyond it comes E_THROTTLED", async () => {
   await World.use({ broker: { publishBytesMax: 2500 } }, async (world) => {
     const first = await world.client("PUB t\n", int32(1000), "x");

@@ -29,6 +29,14 @@ export class ByteStage {
     }
   }
 
+  /** Makes room for `bytes` in all, with what is there; by doubling, since it is asked for again. */
+  grow(bytes: number): void {
+    if (this.buffer.length >= bytes) return;
+    const larger = new Uint8Array(Math.max(bytes, 2 * this.buffer.length));
+    copyBytes(larger, 0, this.buffer, 0, this.length);
+    this.buffer = larger;
+  }
+
   /** Appends `source[start, end)`; there must be room. */
   append(source: Uint8Array, start: number, end: number): void {
     copyBytes(this.buffer, this.length, source, start, end);

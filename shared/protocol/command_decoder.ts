@@ -99,6 +99,8 @@ export class CommandDecoder {
   /** Whether a line, or a body, is partly in its stage. */
   #lineStaged = false;
   #bodyStaged = false;
+  /** Whether the body of the last BODY is in the stage. */
+  #bodyIsStaged = false;
 
   constructor(options: CommandDecoderOptions = {}) {
     this.#lookup = options.protocol === "V1";
@@ -148,6 +150,28 @@ export class CommandDecoder {
     this.#state = State.BODY;
     this.bodyStart = 0;
     this.bodyEnd = 0;
+  }
+
+  /**
+   * The body of the BODY just seen has `bytes` more: BODY comes again when they are here. For bodies
+   * whose content tells their length; what was there is copied when it has to move.
+   */
+  extendBody(bytes: number): void {
+    invariant(
+      this.#state === State.LINE && this.bodyEnd - this.bodyStart === this.bodySize,
+      "a body is extended right after it was seen",
+    );
+    this.bodySize += bytes;
+    this.#state = State.BODY;
+    this.#bodyStaged = this.#bodyIsStaged;
+    if (!this.#bodyIsStaged) {
+      this.#position = this.bodyStart;
+      this.bodyStart = 0;
+      this.bodyEnd = 0;
+      return;
+    }
+    this.#bodyStage.grow(this.bodySize);
+    this.bodyBuffer = this.#bodyStage.buffer;
   }
 
   /**
@@ -248,6 +272,7 @@ export class CommandDecoder {
       this.bodyStart = this.#position;
       this.#position += this.bodySize;
       this.bodyEnd = this.#position;
+      this.#bodyIsStaged = false;
       this.#state = State.LINE;
       return CommandEvent.BODY;
     }
@@ -264,6 +289,7 @@ export class CommandDecoder {
     this.bodyEnd = stage.length;
     if (stage.length < this.bodySize) return this.#needMore();
     this.#bodyStaged = false;
+    this.#bodyIsStaged = true;
     this.#state = State.LINE;
     return CommandEvent.BODY;
   }

@@ -346,3 +346,31 @@ Deno.test("commands of any content come back from any cuts", () => {
     assert.deepEqual(traceOf(stream, cuts), ["MAGIC", ...expected, "END between_commands"]);
   }));
 });
+
+Deno.test("extendBody() gives the body again with what follows it, wherever the bytes are cut", () => {
+  const stream = concatBytes(MAGIC_V2, utf8Bytes("MPUB t\n\0\0\0\x02abcdefNOP\n"));
+  for (const cut of everyCut(stream)) {
+    const decoder = new CommandDecoder();
+    const bodies: string[] = [];
+    const lines: string[] = [];
+    for (const chunk of [stream.slice(0, cut), stream.slice(cut)]) {
+      decoder.feed(chunk);
+      let event = decoder.next();
+      for (; event !== NEED_MORE; event = decoder.next()) {
+        if (event === LINE) {
+          lines.push(decoder.line.text());
+          if (decoder.line.verb === Verb.MPUB) decoder.expectBody();
+        } else if (event === BODY_SIZE) {
+          decoder.acceptBody();
+        } else if (event === BODY) {
+          const { bodyBuffer, bodyStart, bodyEnd } = decoder;
+          bodies.push(utf8Text(bodyBuffer, bodyStart, bodyEnd));
+          if (decoder.bodySize < 6) decoder.extendBody(decoder.bodySize === 2 ? 3 : 1);
+        }
+      }
+      chunk.fill(0xee);
+    }
+    assert.deepEqual(bodies, ["ab", "abcde", "abcdef"], `cut at ${cut}`);
+    assert.deepEqual(lines, ["MPUB t", "NOP"], `cut at ${cut}`);
+  }
+});

@@ -47,7 +47,11 @@ export class MpubScanner {
   messageStart = 0;
   messageEnd = 0;
 
+  /** After `check` of a whole body that may be longer than announced: bytes it has besides. */
+  missingBytes = 0;
+
   readonly #limits: MpubLimits;
+  #isMinimum = false;
   #bodyBytes = 0;
   /** How much of the body has been looked at. */
   #available = 0;
@@ -64,8 +68,14 @@ export class MpubScanner {
     this.#limits = limits;
   }
 
-  /** Starts with a body of `bodyBytes` in all. */
-  begin(bodyBytes: number): void {
+  /**
+   * Starts with a body of `bodyBytes` in all. With `isMinimum` it may turn out to be longer, as on a
+   * stream, where nsqd does not compare the size with the content and clients get it wrong: `check`
+   * then sets `missingBytes`, and `extend` goes on.
+   */
+  begin(bodyBytes: number, isMinimum = false): void {
+    this.#isMinimum = isMinimum;
+    this.missingBytes = 0;
     this.messageCount = 0;
     this.#bodyBytes = bodyBytes;
     this.#available = 0;
@@ -85,9 +95,16 @@ export class MpubScanner {
     invariant(this.#available <= this.#bodyBytes, "a body is not longer than announced");
     this.#refusal ??= this.#judge(buffer, start);
     if (this.#refusal === undefined && this.#available === this.#bodyBytes) {
-      this.#refusal = this.#judgeEnd();
+      this.missingBytes = this.#isMinimum ? this.#countMissing() : 0;
+      if (this.missingBytes === 0) this.#refusal = this.#judgeEnd();
     }
     return this.#refusal;
+  }
+
+  /** The body has its `missingBytes` too. */
+  extend(): void {
+    this.#bodyBytes += this.missingBytes;
+    this.missingBytes = 0;
   }
 
   /** The refusal when the stream ends with the body as far as it was checked. */
@@ -148,8 +165,21 @@ export class MpubScanner {
     }
     this.#offset = offset;
     this.#judged = judged;
-    if (offset > this.#bodyBytes) return failedToReadMessage();
+    if (offset > this.#bodyBytes) {
+      if (!this.#isMinimum) return failedToReadMessage();
+      const { bodyBytesMax } = this.#limits;
+      if (offset <= bodyBytesMax) return undefined;
+      return new ProtocolError("E_BAD_BODY", `MPUB body too big ${offset} > ${bodyBytesMax}`);
+    }
     return judged === count && offset < this.#bodyBytes ? this.#mismatch() : undefined;
+  }
+
+  /** Bytes that the body has for certain beyond those that are here. */
+  #countMissing(): number {
+    if (this.#offset === 0) return COUNT_BYTES - this.#available;
+    if (this.#offset > this.#available) return this.#offset - this.#available;
+    if (this.#judged === this.messageCount) return 0;
+    return this.#offset + SIZE_BYTES - this.#available;
   }
 
   /** What is missing when nothing comes after the part that was looked at. */

@@ -105,6 +105,41 @@ Deno.test("a body that overruns or leaves bytes is refused before all of it is h
   );
 });
 
+Deno.test("a body that may be longer than announced tells what it lacks, until it has it", () => {
+  fc.assert(fc.property(
+    fc.array(fc.uint8Array({ minLength: 1, maxLength: 20 }), { minLength: 1, maxLength: 8 }),
+    fc.double({ min: 0, max: 1, noNaN: true }),
+    (list, share) => {
+      const body = encodeMpubBody(list);
+      const scanner = new MpubScanner(LIMITS);
+      let known = 1 + Math.floor(share * (body.length - 1));
+      scanner.begin(known, true);
+      for (let steps = 0; known < body.length; steps++) {
+        assert.ok(steps <= 2 * list.length + 1);
+        assert.equal(scanner.check(body, 0, known), undefined);
+        assert.ok(scanner.missingBytes > 0 && known + scanner.missingBytes <= body.length);
+        known += scanner.missingBytes;
+        scanner.extend();
+      }
+      assert.equal(scanner.check(body, 0, known), undefined);
+      assert.equal(scanner.missingBytes, 0);
+      scanner.rewind();
+      assert.equal(scanner.messageCount, list.length);
+    },
+  ));
+});
+
+Deno.test("a body that may be longer is refused beyond the limit of a body, and when it ends early", () => {
+  const scanner = new MpubScanner({ messageBytesMax: 100, bodyBytesMax: 60 });
+  scanner.begin(4, true);
+  assert.equal(scanner.check(sizes(1, 80), 0, 4), undefined);
+  scanner.extend();
+  assert.equal(scanner.check(sizes(1, 80), 0, 8)?.text, "E_BAD_BODY MPUB body too big 88 > 60");
+  scanner.begin(10, true);
+  assert.equal(scanner.check(sizes(1, 20), 0, 8), undefined);
+  assert.equal(scanner.endOfStream().text, "E_BAD_MESSAGE MPUB failed to read message body");
+});
+
 Deno.test("messages come back in order without their sizes, from any place of a buffer", () => {
   const bodies = fc.array(fc.uint8Array({ minLength: 1, maxLength: 40 }), {
     minLength: 1,
