@@ -14,6 +14,9 @@ import type { Logger } from "@sluice/shared/telemetry";
 import { LookupSession, type SessionContext, type SessionOutput } from "./session.ts";
 
 export const WRITE_TIMEOUT_MS = 5_000;
+/** How long, and how much, is read and dropped after a last reply until the broker closes. */
+export const LINGER_MS_MAX = 1_000;
+const LINGER_BYTES_MAX = 64 * 1024;
 
 const READ_BUFFER_BYTES = 4_096;
 
@@ -117,7 +120,28 @@ export class SessionServer {
           return connection.writeAll(joined(output.replies));
         });
       }
-      if (output.close) return;
+      if (!output.close) continue;
+      session.close();
+      if (count !== null) await this.#linger(connection, buffer);
+      return;
+    }
+  }
+
+  /**
+   * Reads and drops what a broker still sends after its last reply, for a moment: closing with unread
+   * bytes would take the reply back from it.
+   */
+  async #linger(connection: Connection, buffer: Uint8Array): Promise<void> {
+    connection.closeWrite();
+    const timer: Timer = this.#options.clock.setTimer(LINGER_MS_MAX, () => connection.close());
+    try {
+      for (let left = LINGER_BYTES_MAX; left > 0;) {
+        const count = await connection.read(buffer);
+        if (count === null) return;
+        left -= count;
+      }
+    } finally {
+      timer.cancel();
     }
   }
 

@@ -5,7 +5,7 @@ import { Logger } from "@sluice/shared/telemetry";
 import { settle, SimClock, SimNetwork } from "@sluice/shared/testing";
 import { Registry } from "./registry.ts";
 import { SessionCounters } from "./session.ts";
-import { SessionServer, WRITE_TIMEOUT_MS } from "./session_server.ts";
+import { LINGER_MS_MAX, SessionServer, WRITE_TIMEOUT_MS } from "./session_server.ts";
 
 const IDLE_MS = 300_000;
 
@@ -166,4 +166,22 @@ Deno.test("SessionServer passes an error of ours on instead of going quiet", asy
   });
   await sessions.close();
   equal(broken, [failure]);
+});
+
+Deno.test("after an error what still comes is dropped for a second, and the broker reads the error", async () => {
+  const { clock, registry, connect, finish } = newServer();
+  const connection = await connect();
+  await connection.writeAll(new Uint8Array([...HELLO, ...new TextEncoder().encode("FOO\n")]));
+  await settle();
+  for (let sent = 0; sent < 4; sent++) await connection.writeAll(PING_COMMAND);
+  // The reply to IDENTIFY and the error, then the end; the broker is forgotten at once.
+  equal(await readAll(connection) > 0, true);
+  equal(registry.producerCount, 0);
+  await clock.run(LINGER_MS_MAX);
+  await settle();
+  let isClosed = false;
+  await connection.writeAll(PING_COMMAND).catch(() => isClosed = true);
+  equal(isClosed, true);
+  connection.close();
+  await finish();
 });
