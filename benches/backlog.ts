@@ -84,7 +84,7 @@ async function start(folder: string): Promise<Broker> {
   }).spawn();
   while (performance.now() - startMs < START_MS_MAX) {
     try {
-      const response = await fetch(`http://${httpAddress}/ping`);
+      const response = await fetch(`http://${httpAddress}/info`);
       await response.body?.cancel();
       if (response.ok) {
         return { process, tcpAddress, httpAddress, readyMs: performance.now() - startMs };

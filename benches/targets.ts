@@ -61,7 +61,7 @@ export async function startTarget(target: Target): Promise<RunningTarget> {
   const deadlineMs = performance.now() + START_MS_MAX;
   while (performance.now() < deadlineMs) {
     try {
-      const response = await fetch(`http://${httpAddress}/ping`);
+      const response = await fetch(`http://${httpAddress}/info`);
       await response.body?.cancel();
       if (response.ok) return { tcpAddress, httpAddress, stop };
     } catch {

@@ -16,10 +16,19 @@ import {
   writeMessageId,
   writeTimestampMs,
 } from "@sluice/shared/protocol";
-import { type Clock, type Disk, invariant, type Random, type Timer } from "@sluice/shared/runtime";
+import {
+  type Clock,
+  type Disk,
+  invariant,
+  type Random,
+  REPORTED_VERSION,
+  type Timer,
+} from "@sluice/shared/runtime";
 import type { Logger } from "@sluice/shared/telemetry";
+import { Audit } from "./audit.ts";
 import { LARGE_BODIES_SHARE } from "./config.ts";
 import { DiskGuard, type DiskGuardOptions } from "./disk_guard.ts";
+import { type Health, judgeHealth } from "./health.ts";
 import { MessageReader } from "./message_reader.ts";
 import {
   type Channel,
@@ -29,7 +38,15 @@ import {
   type Timed,
   Topic,
 } from "./queue/mod.ts";
-import { ChannelState, Storage, type StorageOptions, TopicState } from "./storage/mod.ts";
+import {
+  ChannelState,
+  SCRUB_RATE_BYTES_DEFAULT,
+  Scrubber,
+  type ScrubOptions,
+  Storage,
+  type StorageOptions,
+  TopicState,
+} from "./storage/mod.ts";
 import { type Flushable, Turn } from "./turn.ts";
 
 export type { Flushable };
@@ -40,6 +57,8 @@ export interface BrokerOptions {
   readonly channel: ChannelOptions;
   /** What is kept free of the disk: 5 % and no bound on the log when absent. */
   readonly guard?: DiskGuardOptions;
+  /** How the log is read through for damage: on demand only when absent. */
+  readonly scrub?: ScrubOptions;
   readonly topicsMax: number;
   readonly channelsPerTopicMax: number;
   /** Memory for the bodies of publishes that have not arrived whole, over all connections. */
@@ -52,6 +71,8 @@ export interface BrokerSeams {
   readonly clock: Clock;
   readonly random: Random;
   readonly logger: Logger;
+  /** Told while the log is read at a start; `totalBytes` is the most that there is to read. */
+  readonly recovering?: (replayedBytes: number, totalBytes: number) => void;
 }
 
 /** Who is told which topics and channels there are. */
@@ -90,6 +111,7 @@ const MAINTAIN_MS = 1000;
 /** Bodies up to this size may use all memory for publishes, larger ones only a share. */
 const SMALL_BODY_BYTES = 64 * 1024;
 const GUARD_OPTIONS_DEFAULT: DiskGuardOptions = { minFreeBytes: "auto", logBytesMax: 0 };
+const SCRUB_OPTIONS_DEFAULT: ScrubOptions = { rateBytes: SCRUB_RATE_BYTES_DEFAULT, intervalMs: 0 };
 /** With less room than so many files of the log, space that is given back may not be enough. */
 const LOG_FILES_ROOM = 3;
 /** What creating a channel takes in the log, at most. */
@@ -101,6 +123,8 @@ export class Broker implements ChannelEffects {
   readonly storage: Storage;
   readonly source: MessageReader;
   readonly guard: DiskGuard;
+  readonly scrubber: Scrubber;
+  readonly audit: Audit;
   readonly clock: Clock;
   readonly random: Random;
   readonly logger: Logger;
@@ -120,6 +144,8 @@ export class Broker implements ChannelEffects {
   #waiters: DurableWaiter[] = [];
   #maintainTimer: Timer | null = null;
   #maintainFailed = false;
+  readonly #openedMs: number;
+  #failedMs = 0;
   #closed = false;
 
   private constructor(storage: Storage, seams: BrokerSeams, options: BrokerOptions) {
@@ -129,7 +155,18 @@ export class Broker implements ChannelEffects {
     this.logger = seams.logger;
     this.#options = options;
     this.#turn = new Turn(seams.clock);
-    this.source = new MessageReader(storage, seams.clock, seams.logger);
+    this.#openedMs = seams.clock.wallMs();
+    this.audit = new Audit(seams, options.storage.dataPath);
+    this.source = new MessageReader(
+      storage,
+      seams.clock,
+      seams.logger,
+      (topic, offset, position) =>
+        this.audit.record({ event: "message_damaged", topic, offset, position }),
+    );
+    for (const { position, bytes, reason } of storage.opening.damage) {
+      this.audit.record({ event: "log_damaged", position, bytes, reason });
+    }
     const { log } = storage;
     this.guard = new DiskGuard(
       {
@@ -150,6 +187,16 @@ export class Broker implements ChannelEffects {
       options.storage.dataPath,
       options.guard ?? GUARD_OPTIONS_DEFAULT,
     );
+    this.scrubber = new Scrubber({
+      disk: seams.disk,
+      path: options.storage.dataPath,
+      clock: seams.clock,
+      logger: seams.logger,
+      store: storage.blocks,
+      log,
+      // Neither a log that waits for space nor a stop is to wait for the disk because of a scrub.
+      isHeld: () => log.stalled !== null || log.error !== null || this.exiting,
+    }, options.scrub ?? SCRUB_OPTIONS_DEFAULT);
   }
 
   /** Opens the data folder and takes up where it was left. Rejects as `Storage.open` does. */
@@ -160,6 +207,7 @@ export class Broker implements ChannelEffects {
       stalled: (error) => holder.broker?.stalled(error),
       failed: (error) => holder.broker?.fail(error),
       warn: (message, error) => seams.logger.warn(message, { error: String(error) }),
+      recovering: (replayedBytes, totalBytes) => seams.recovering?.(replayedBytes, totalBytes),
     });
     const broker = new Broker(storage, seams, options);
     holder.broker = broker;
@@ -170,6 +218,7 @@ export class Broker implements ChannelEffects {
     }
     broker.#armMaintenance();
     await broker.#startGuard();
+    if (options.scrub !== undefined) await broker.scrubber.open();
     return broker;
   }
 
@@ -181,6 +230,25 @@ export class Broker implements ChannelEffects {
   /** Why nothing can be written any more, if so. */
   get failure(): Error | null {
     return this.storage.log.error;
+  }
+
+  /** Whether it accepts and delivers now, and why not. */
+  health(): Health {
+    const { failure, storage, guard } = this;
+    const { damage, orphanRecords } = storage.opening;
+    const pressure = guard.refusal();
+    return judgeHealth({
+      version: REPORTED_VERSION,
+      exiting: this.exiting,
+      failure: failure && { message: failure.message, sinceMs: this.#failedMs },
+      pressure: pressure === null ? null : { message: pressure, sinceMs: guard.closedSinceMs },
+      stalled: storage.log.stalled?.message ?? null,
+      openedMs: this.#openedMs,
+      damagedPlaces: damage.length,
+      scrubbedPlaces: this.scrubber.report.damageCount,
+      orphanRecords,
+      damagedMessages: this.source.damagedCount,
+    });
   }
 
   /** The topic of a name, made when missing. Throws {@linkcode RefusedError}. */
@@ -230,17 +298,26 @@ export class Broker implements ChannelEffects {
   /** Deletes a topic with its channels and messages; their consumers' connections close. */
   deleteTopic(topic: Topic): void {
     const { state } = topic;
+    const messages = topic.depth;
+    const channels = state.channels.size;
+    let owed = 0;
+    for (const channel of state.channels.values()) owed += owedCount(channel);
     topic.deleted = true;
     this.topics.delete(state.name);
     this.storage.decide({ type: "topic_deleted", topic: state.number });
     for (const channel of topic.channels.values()) channel.delete();
     this.logger.info("Deleted a topic", { topic: state.name });
+    // What is ephemeral is meant to go.
+    if (!state.ephemeral) {
+      this.audit.record({ event: "topic_deleted", topic: state.name, messages, channels, owed });
+    }
     this.registry?.topicRemoved(state.name);
   }
 
   /** Deletes a channel; what it had not finished is gone for it. */
   deleteChannel(topic: Topic, channel: Channel): void {
     const { state } = channel;
+    const messages = owedCount(state);
     topic.channels.delete(state.name);
     if (state.number === 0) {
       topic.state.channels.delete(state.name);
@@ -252,6 +329,7 @@ export class Broker implements ChannelEffects {
     }
     channel.delete();
     this.logger.info("Deleted a channel", { topic: topic.state.name, channel: state.name });
+    this.#auditChannel("channel_deleted", state, messages);
     this.registry?.channelRemoved(topic.state.name, state.name);
     if (topic.state.ephemeral && topic.channels.size === 0 && !topic.deleted) {
       this.deleteTopic(topic);
@@ -301,6 +379,9 @@ export class Broker implements ChannelEffects {
     state.hiddenDue = [];
     state.keptDue = [];
     this.storage.decide({ type: "topic_emptied", topic: state.number, from, to });
+    if (!state.ephemeral) {
+      this.audit.record({ event: "topic_emptied", topic: state.name, messages: to - from });
+    }
     state.due.retain((offset) => offset < from || offset >= to);
     for (const channel of topic.channels.values()) {
       channel.finishedOutside(to);
@@ -399,12 +480,16 @@ export class Broker implements ChannelEffects {
   /** Stops accepting and gives the data folder back, everything durable. */
   async close(): Promise<void> {
     this.#stop();
+    await this.scrubber.stop();
+    await this.audit.close();
     await this.storage.close();
   }
 
   /** Gives the data folder back as a crash would. For tests. */
   async abandon(): Promise<void> {
     this.#stop();
+    await this.scrubber.abandon();
+    await this.audit.abandon();
     await this.storage.abandon();
   }
 
@@ -419,7 +504,9 @@ export class Broker implements ChannelEffects {
   }
 
   empty(channel: ChannelState, to: number): void {
+    const messages = owedCount(channel);
     this.storage.emptyChannel(channel, to);
+    this.#auditChannel("channel_emptied", channel, messages);
   }
 
   schedule(timed: Timed, dueMs: number): void {
@@ -447,6 +534,7 @@ export class Broker implements ChannelEffects {
 
   /** What the storage reports: nothing is written any more. */
   fail(error: Error): void {
+    this.#failedMs = this.clock.wallMs();
     this.logger.error("The log cannot be written; nothing more is accepted", {
       error: String(error),
     });
@@ -454,6 +542,16 @@ export class Broker implements ChannelEffects {
     this.#waiters = [];
     for (const waiter of waiters) waiter.failed(error);
     this.onFailure(error);
+  }
+
+  /** What is ephemeral is meant to go: it is not recorded. */
+  #auditChannel(
+    event: "channel_deleted" | "channel_emptied",
+    state: ChannelState,
+    messages: number,
+  ): void {
+    if (state.ephemeral || state.topic.ephemeral) return;
+    this.audit.record({ event, topic: state.topic.name, channel: state.name, messages });
   }
 
   #checkAccepting(): void {
@@ -552,4 +650,9 @@ export class Broker implements ChannelEffects {
     this.#maintainTimer?.cancel();
     this.#maintainTimer = null;
   }
+}
+
+/** The messages that a channel has been given and has not finished: waiting, in flight, deferred. */
+function owedCount({ finished, topic }: ChannelState): number {
+  return Math.max(0, topic.visibleTail - finished.floor - finished.above);
 }

@@ -1,6 +1,7 @@
 /** Topics and channels over the real storage on a simulated disk, across restarts. */
 import { deepStrictEqual as equal, ok, rejects, throws } from "node:assert/strict";
 import { encodeSub, utf8Bytes } from "@sluice/shared/protocol";
+import { readWhole } from "@sluice/shared/runtime";
 import { settle, SimDisk } from "@sluice/shared/testing";
 import { type Broker, RefusedError } from "./broker.ts";
 import type { Channel } from "./queue/mod.ts";
@@ -387,4 +388,65 @@ Deno.test("finishes that fill their bound are written, and FINs go on", async ()
     equal(world.counts("t", "c"), [0, 0, 0]);
     equal(consumer.take().filter((frame) => frame === "x #1").length, 6000);
   });
+});
+
+/** What the audit trail has, without the times. */
+async function audited(world: World): Promise<unknown[]> {
+  const events: unknown[] = [];
+  for (const path of world.simDisk.files().filter((path) => path.startsWith("/data/audit/"))) {
+    const text = new TextDecoder().decode(await readWhole(world.simDisk, path, 1 << 20));
+    for (const line of text.split("\n").slice(0, -1)) {
+      const { at: _at, ...event } = JSON.parse(line);
+      events.push(event);
+    }
+  }
+  return events;
+}
+
+Deno.test("what is deleted or emptied is recorded with its counts, what is ephemeral is not", async () => {
+  const world = await World.open();
+  const { broker } = world;
+  await publish(world, "t", "a", "b");
+  broker.emptyTopic(broker.ensureTopic("t"));
+  const topic = broker.ensureTopic("t");
+  const channel = broker.ensureChannel(topic, "c");
+  const brief = broker.ensureChannel(topic, "brief#ephemeral");
+  await publish(world, "t", "d", "e", "f");
+  channel.empty();
+  await publish(world, "t", "g");
+  brief.empty();
+  broker.deleteChannel(topic, brief);
+  broker.deleteChannel(topic, channel);
+  await publish(world, "t", "h", "i");
+  broker.ensureChannel(topic, "c2");
+  await publish(world, "t", "j");
+  broker.deleteTopic(topic);
+  broker.deleteTopic(broker.ensureTopic("brief#ephemeral"));
+  await world.close();
+  equal(await audited(world), [
+    { event: "topic_emptied", topic: "t", messages: 2 },
+    { event: "channel_emptied", topic: "t", channel: "c", messages: 3 },
+    { event: "channel_deleted", topic: "t", channel: "c", messages: 1 },
+    { event: "topic_deleted", topic: "t", messages: 0, channels: 1, owed: 3 },
+  ]);
+});
+
+Deno.test("damage that a start finds is recorded and makes the broker degraded", async () => {
+  const disk = new SimDisk();
+  const first = await World.open({ disk });
+  await publish(first, "t", "a damaged message");
+  await publish(first, "t", "a good one");
+  await first.close();
+  const path = disk.files().find((path) => path.endsWith(".log"))!;
+  const at = new TextDecoder("latin1").decode(disk.bytes(path)).indexOf("a damaged message");
+  disk.flipBit(path, at, 0);
+  const second = await World.open({ disk });
+  const { status, accepting, reasons } = second.broker.health();
+  equal([status, accepting], ["degraded", true]);
+  const since = new Date(second.clock.wallMs()).toISOString();
+  equal(reasons, [{ code: "damaged", message: "1 damaged place in the log", since }]);
+  await second.close();
+  const [event] = await audited(second) as { event: string; position: number }[];
+  equal(event?.event, "log_damaged");
+  equal(event?.position, second.broker.storage.opening.damage[0]?.position);
 });

@@ -201,6 +201,21 @@ function storageSettings() {
         "that the message is delivered again.",
       group,
     }),
+    scrubRateBytes: setting({
+      name: "scrub-rate",
+      kind: bytes({ min: 64 * 1024, max: 65_536 * MIB }),
+      default: "64MiB",
+      doc: "Bytes a second at which the log is read through for damage, at most.",
+      group,
+    }),
+    scrubIntervalMs: setting({
+      name: "scrub-interval",
+      kind: durationMs({ min: 0 }),
+      default: "24h",
+      doc:
+        "From the end of one reading of the whole log to the next; 0 for readings on demand only.",
+      group,
+    }),
     ringBytes: setting({
       name: "ring-bytes",
       kind: bytes({ min: MIB, max: 1024 * MIB, powerOfTwo: true }),

@@ -107,6 +107,8 @@ export function judge(
 export class DiskGuard {
   /** Publish commands that were refused. */
   throttledCount = 0;
+  /** Since when publishes are refused, Unix ms; 0 while they are taken. */
+  closedSinceMs = 0;
   readonly #log: GuardedLog;
   readonly #disk: Disk;
   readonly #clock: Clock;
@@ -227,6 +229,8 @@ export class DiskGuard {
     );
     this.#judgedEnd = end + roomBytes;
     if (reason === this.#reason) return;
+    if (reason === null) this.closedSinceMs = 0;
+    else if (this.#reason === null) this.closedSinceMs = this.#clock.wallMs();
     this.#reason = reason;
     const figures = {
       log_bytes: logBytes,

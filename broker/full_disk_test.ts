@@ -166,6 +166,9 @@ Deno.test("publishers that wait for a full disk are told so; what was taken is a
     // The group that was on its way had been written; the next one finds the disk full.
     equal(taken.take(), ["OK"]);
     equal(world.broker.storage.log.stalled?.code, "no_space");
+    const { status, delivering, reasons } = world.broker.health();
+    equal([status, delivering], ["degraded", true]);
+    equal(reasons.map(({ code }) => code), ["log_stalled", "disk_pressure"]);
     equal(waiting.take(), ["E_THROTTLED PUB the disk is full", "end"]);
     const fresh = await world.client(pub("t", "fresh"));
     equal(fresh.take(), ["E_THROTTLED PUB the disk is full", "end"]);
@@ -184,6 +187,7 @@ Deno.test("publishers that wait for a full disk are told so; what was taken is a
     await world.clock.run(1000);
     const late = await world.client(pub("t", "late"));
     equal(late.take(), ["OK"]);
+    equal(world.broker.health().status, "ok");
   });
 });
 

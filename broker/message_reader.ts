@@ -34,12 +34,20 @@ export class MessageReader implements MessageSource {
   readonly #storage: Storage;
   readonly #clock: Clock;
   readonly #logger: Logger;
+  readonly #passedOver: (topic: string, offset: number, position: number) => void;
   readonly #header: MessageHeader = { topic: 0, offset: 0, dueMs: 0, wireStart: 0 };
 
-  constructor(storage: Storage, clock: Clock, logger: Logger) {
+  /** `passedOver` is told of each message that is damaged. */
+  constructor(
+    storage: Storage,
+    clock: Clock,
+    logger: Logger,
+    passedOver: (topic: string, offset: number, position: number) => void = () => {},
+  ) {
     this.#storage = storage;
     this.#clock = clock;
     this.#logger = logger;
+    this.#passedOver = passedOver;
     this.view = this.#view;
   }
 
@@ -124,6 +132,7 @@ export class MessageReader implements MessageSource {
 
   #damaged(topic: TopicState, offset: number, position: number): typeof GONE {
     this.damagedCount++;
+    this.#passedOver(topic.name, offset, position);
     this.#logger.error("A message is damaged on disk and is passed over", {
       topic: topic.name,
       offset,

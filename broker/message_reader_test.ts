@@ -24,6 +24,7 @@ interface World {
   readonly reader: MessageReader;
   readonly topic: TopicState;
   readonly lines: string[];
+  readonly passedOver: string[];
 }
 
 async function openWorld(disk = new SimDisk(), ringBytes = RING_BYTES): Promise<World> {
@@ -47,8 +48,14 @@ async function openWorld(disk = new SimDisk(), ringBytes = RING_BYTES): Promise<
     ephemeral: false,
   });
   ok(topic instanceof TopicState);
-  const reader = new MessageReader(storage, clock, logger);
-  return { disk, clock, storage, reader, topic, lines };
+  const passedOver: string[] = [];
+  const reader = new MessageReader(
+    storage,
+    clock,
+    logger,
+    (topic, offset, position) => passedOver.push(`${topic} ${offset} ${position}`),
+  );
+  return { disk, clock, storage, reader, topic, lines, passedOver };
 }
 
 async function publish({ storage, topic }: World, body: Uint8Array, dueMs = 0): Promise<number> {
@@ -118,6 +125,7 @@ Deno.test("find() is GONE for a cold message with any flipped bit, and for no ot
     deepEqual([await loaded(again, 0), bodyOf(again)], [FOUND, Uint8Array.of(1)]);
     deepEqual([await loaded(again, 2), bodyOf(again)], [FOUND, Uint8Array.of(3)]);
     equal(again.lines.length, 1);
+    deepEqual(again.passedOver, [`orders 1 ${position}`]);
     ok(again.lines[0]!.includes("damaged on disk"), again.lines[0]);
     await again.storage.abandon();
   }

@@ -2,17 +2,16 @@
  * The broker put together from its parts over the seams it is given: `main.ts` runs it in the real
  * world, a test in its own process.
  *
- * Start: data folder, TCP, HTTP, discovery. Stop is the reverse: discovery forgets us, nothing new is
- * accepted, connections close and what they had in flight goes back, everything is synced.
+ * Start: HTTP (which says `recovering` so far), data folder, TCP, all of HTTP, discovery. Stop is the
+ * reverse: discovery forgets us, nothing new is accepted, connections close and what they had in
+ * flight goes back, everything is synced.
  */
 import { type Address, configOption } from "@sluice/shared/config";
-import { errorReply } from "@sluice/shared/http";
 import { IDENTIFY_OPTIONS_DEFAULT, type IdentifyOptions } from "@sluice/shared/protocol";
 import {
   AddressInUseError,
   type Clock,
   type Disk,
-  type HttpServer,
   type Network,
   type Random,
   REPORTED_VERSION,
@@ -26,7 +25,10 @@ import {
   CLIENT_TIMEOUT_MS,
   OUTPUT_BUFFER_BYTES_DEFAULT,
 } from "./config.ts";
+import { recoveringHealth } from "./health.ts";
+import { isPatient, recoveringHttp } from "./server/health_http.ts";
 import { brokerHttp } from "./server/http.ts";
+import { type HttpHandler, HttpListener } from "./server/http_listener.ts";
 import type { HttpGet } from "./server/lookup_channels.ts";
 import { LookupPeers } from "./server/lookup_peer.ts";
 import { registerMetrics } from "./server/metrics.ts";
@@ -75,14 +77,19 @@ export class Service {
   readonly broker: Broker;
   readonly tcp: TcpServer;
   readonly metrics = new MetricsRegistry();
-  readonly #http: HttpServer;
-  readonly #httpAbort = new AbortController();
+  readonly #http: HttpListener;
   readonly #peers: LookupPeers;
   readonly #seams: ServiceSeams;
   readonly #settings: ServiceSettings;
 
-  private constructor(broker: Broker, settings: ServiceSettings, seams: ServiceSeams) {
+  private constructor(
+    broker: Broker,
+    http: HttpListener,
+    settings: ServiceSettings,
+    seams: ServiceSeams,
+  ) {
     this.broker = broker;
+    this.#http = http;
     this.#settings = settings;
     this.#seams = seams;
     const { values } = settings;
@@ -102,15 +109,9 @@ export class Service {
           consumersMax: values.maxChannelConsumers,
         },
       }));
-    try {
-      this.#http = listening("--http-address", () => this.#serveHttp());
-    } catch (error) {
-      this.tcp.stopAccepting();
-      throw error;
-    }
     registerMetrics(this.metrics, () => ({ broker, tcp: this.tcp }));
     logger.info(`TCP: listening on ${this.tcp.hostname}:${this.tcp.port}`);
-    logger.info(`HTTP: listening on ${this.#http.hostname}:${this.#http.port}`);
+    http.serve(this.#httpHandler());
     this.#peers = this.#lookupPeers();
     broker.registry = this.#peers;
     if (values.lookupdTcpAddresses.length > 0) {
@@ -122,8 +123,22 @@ export class Service {
 
   /** Opens the data folder and serves. Rejects with {@linkcode ListenError}, or as `Broker.open` does. */
   static async start(settings: ServiceSettings, seams: ServiceSeams): Promise<Service> {
+    const http = listenHttp(settings, seams);
+    try {
+      return await Service.#open(http, settings, seams);
+    } catch (error) {
+      await http.listener.abort();
+      throw error;
+    }
+  }
+
+  static async #open(
+    { listener, recovering }: ReturnType<typeof listenHttp>,
+    settings: ServiceSettings,
+    seams: ServiceSeams,
+  ): Promise<Service> {
     const { logger } = seams;
-    const broker = await Broker.open(seams, brokerOptions(settings));
+    const broker = await Broker.open({ ...seams, recovering }, brokerOptions(settings));
     const { opening, nodeId } = broker.storage;
     logger.info("Opened the data folder", {
       path: settings.values.dataPath,
@@ -140,7 +155,7 @@ export class Service {
       });
     }
     try {
-      return new Service(broker, settings, seams);
+      return new Service(broker, listener, settings, seams);
     } catch (error) {
       await broker.close();
       throw error;
@@ -160,23 +175,20 @@ export class Service {
     this.broker.exiting = true;
     await this.#peers.stop();
     this.tcp.stopAccepting();
-    const grace = this.#seams.clock.setTimer(
+    await this.#http.shutdown(
+      this.#seams.clock,
       Math.min(HTTP_GRACE_MS_MAX, this.#settings.values.shutdownTimeoutMs / 4),
-      () => this.#httpAbort.abort(),
     );
-    await this.#http.shutdown();
-    grace.cancel();
     // What was accepted before is answered before its connection closes.
     if (this.broker.failure === null) await this.broker.storage.drain();
     await this.tcp.close();
     await this.broker.close();
   }
 
-  #serveHttp(): HttpServer {
+  #httpHandler(): HttpHandler {
     const { values, hostname, declaration } = this.#settings;
-    const { serveHttp, memory, onBroken } = this.#seams;
-    const address = tcpAddress("--http-address", values.httpAddress);
-    const handler = brokerHttp(this.broker, this.tcp.sessions, this.metrics, {
+    const { memory } = this.#seams;
+    return brokerHttp(this.broker, this.tcp.sessions, this.metrics, {
       hostname,
       broadcastAddress: values.broadcastAddress,
       broadcastTcpPort: () => this.#broadcastTcpPort,
@@ -194,16 +206,6 @@ export class Service {
       bodyBytesMax: values.maxBodySizeBytes,
       deferMsMax: deferMsMax(values),
       bodyTimeoutMs: HTTP_BODY_TIMEOUT_MS,
-    });
-    return serveHttp({
-      hostname: address.host,
-      port: address.port,
-      handler,
-      onError: (error) => {
-        onBroken(error);
-        return errorReply(500, "INTERNAL_ERROR");
-      },
-      signal: this.#httpAbort.signal,
     });
   }
 
@@ -246,6 +248,33 @@ export class Service {
   }
 }
 
+/** Listens on HTTP and tells how far the start is, as `recovering` is told. */
+function listenHttp({ values }: ServiceSettings, seams: ServiceSeams): {
+  readonly listener: HttpListener;
+  readonly recovering: (replayedBytes: number, totalBytes: number) => void;
+} {
+  const { clock, logger } = seams;
+  const sinceMs = clock.wallMs();
+  let progress: { replayedBytes: number; totalBytes: number | null } = {
+    replayedBytes: 0,
+    totalBytes: null,
+  };
+  const handler = recoveringHttp(
+    logger,
+    () => recoveringHealth({ version: REPORTED_VERSION, sinceMs, ...progress }),
+  );
+  const address = tcpAddress("--http-address", values.httpAddress);
+  const listener = listening(
+    "--http-address",
+    () => new HttpListener(seams, address, handler, isPatient),
+  );
+  logger.info(`HTTP: listening on ${listener.hostname}:${listener.port}`);
+  const recovering = (replayedBytes: number, totalBytes: number) => {
+    progress = { replayedBytes, totalBytes };
+  };
+  return { listener, recovering };
+}
+
 /** Settings of the broker proper. */
 export function brokerOptions(settings: ServiceSettings): BrokerOptions {
   const { values } = settings;
@@ -266,6 +295,7 @@ export function brokerOptions(settings: ServiceSettings): BrokerOptions {
       requeueOnDisconnect: values.requeueOnDisconnect,
     },
     guard: { minFreeBytes: values.minFreeBytes, logBytesMax: values.logBytesMax },
+    scrub: { rateBytes: values.scrubRateBytes, intervalMs: values.scrubIntervalMs },
     topicsMax: TOPICS_MAX,
     channelsPerTopicMax: CHANNELS_PER_TOPIC_MAX,
     publishBytesMax: values.publishBytesMax,

@@ -7,6 +7,7 @@ import { SeededRandom, settle, SimClock, SimDisk, SimNetwork } from "@sluice/sha
 import { encodeSub } from "@sluice/shared/protocol";
 import { brokerSettings } from "./config.ts";
 import { Client, HeldDisk, pub } from "./server/world_test.ts";
+import { READY_WAIT_MS } from "./server/http_listener.ts";
 import { ListenError, Service } from "./service.ts";
 
 class Machine {
@@ -66,6 +67,15 @@ class Machine {
       ...(body === undefined ? {} : { body }),
     });
     return await (await this.http.handler(request, "127.0.0.1:5")).text();
+  }
+
+  /** What `/v1/health` says in short: HTTP status, status, codes of the reasons. */
+  async health(): Promise<[number, string, string[]]> {
+    ok(this.http !== null);
+    const request = new Request("http://127.0.0.1:4151/v1/health");
+    const response = await this.http.handler(request, "127.0.0.1:5");
+    const { status, reasons } = await response.json();
+    return [response.status, status, reasons.map(({ code }: { code: string }) => code)];
   }
 
   async stop(service: Service, ...clients: readonly Client[]): Promise<void> {
@@ -141,6 +151,37 @@ Deno.test("a taken address is refused with the flag to change, and everything is
   await machine.stop(await machine.start());
 });
 
+Deno.test("HTTP is up while the log is read: alive, not ready, and TCP is not there yet", async () => {
+  const machine = new Machine();
+  const first = await machine.start();
+  await machine.ask("POST", "/pub?topic=t", "kept");
+  await machine.stop(first);
+  const release = machine.disk.hold();
+  const starting = machine.start();
+  await settle();
+  const late = [
+    machine.ask("GET", "/ping"),
+    machine.ask("POST", "/pub?topic=t", "early"),
+    machine.ask("GET", "/nothing"),
+  ];
+  equal(await machine.health(), [503, "unavailable", ["recovering"]]);
+  const health = JSON.parse(await machine.ask("GET", "/v1/health"));
+  ok(health.recovery.total_bytes > 0);
+  ok(health.recovery.replayed_bytes <= health.recovery.total_bytes);
+  await rejects(machine.network.connect("127.0.0.1", 4150, 1000));
+  // After a moment: alive, and nothing else.
+  await machine.clock.run(READY_WAIT_MS);
+  equal(await Promise.all(late), ["OK", '{"message":"RECOVERING"}', '{"message":"RECOVERING"}']);
+  // What comes shortly before the end finds the broker.
+  const patient = machine.ask("GET", "/info");
+  release();
+  const second = await starting;
+  match(await patient, /"tcp_port":4150/);
+  equal(await machine.health(), [200, "ok", []]);
+  match(await machine.ask("GET", "/stats"), /\[t\s*\] depth: 1 /);
+  await machine.stop(second);
+});
+
 Deno.test("a Unix socket is refused by name", async () => {
   const machine = new Machine();
   await rejects(machine.start("--tcp-address=/tmp/socket"), /--tcp-address=.*not supported/);
@@ -151,6 +192,8 @@ Deno.test("a data folder that another service holds is refused", async () => {
   const machine = new Machine();
   const service = await machine.start();
   await rejects(machine.start("--tcp-address=127.0.0.1:5150"), DiskError);
+  // The HTTP listener of the one that was refused is closed.
+  equal(machine.http?.signal?.aborted, true);
   await machine.stop(service);
 });
 
@@ -167,6 +210,7 @@ Deno.test("stopping answers what was accepted, refuses what is new, and waits fo
   await idle.send(pub("t", "late"));
   equal(idle.take(), ["E_PUB_FAILED PUB failed exiting", "end"]);
   match(await machine.ask("POST", "/pub?topic=t", "late"), /EXITING/);
+  equal(await machine.health(), [503, "unavailable", ["draining"]]);
   equal(early.take(), []);
   finishHttp();
   await settle();
@@ -201,6 +245,7 @@ Deno.test("a failed log is reported once, and stopping still gives everything ba
   equal(client.take(), ["E_PUB_FAILED PUB failed the log cannot be written", "end"]);
   equal(machine.broken.length, 1);
   equal(await machine.ask("GET", "/ping"), "NOK - the disk is broken");
+  equal(await machine.health(), [503, "unavailable", ["storage_fault"]]);
   await machine.stop(service, client);
 });
 

@@ -34,14 +34,14 @@ function findBusyPorts(plan: Plan): number[] {
   });
 }
 
-/** Resolves when the service answers /ping. */
+/** Resolves when the service serves: a broker answers /ping before it does, but not /info. */
 async function waitUntilReady({ plan }: Service, deadline: AbortSignal): Promise<void> {
   for (;;) {
     if (deadline.aborted) {
-      throw new UpError(`The ${plan.name} did not answer on http://${HOST}:${plan.httpPort}/ping`);
+      throw new UpError(`The ${plan.name} did not answer on http://${HOST}:${plan.httpPort}/info`);
     }
     try {
-      const response = await fetch(`http://${HOST}:${plan.httpPort}/ping`, {
+      const response = await fetch(`http://${HOST}:${plan.httpPort}/info`, {
         signal: AbortSignal.any([deadline, AbortSignal.timeout(PING_TIMEOUT_MS)]),
       });
       await response.body?.cancel();

@@ -21,11 +21,13 @@ import { REPORTED_VERSION } from "@sluice/shared/runtime";
 import { METRICS_CONTENT_TYPE, type MetricsRegistry } from "@sluice/shared/telemetry";
 import { type Broker, RefusedError } from "../broker.ts";
 import type { Channel, Topic } from "../queue/mod.ts";
+import { healthRoute } from "./health_http.ts";
 import { refusal } from "./http_refusal.ts";
 import { HttpPublisher, type HttpPublisherOptions } from "./http_publish.ts";
 import type { Session } from "./session.ts";
 import { producerStats, topicStats } from "./stats.ts";
 import { statsText } from "./stats_text.ts";
+import { storageRoutes } from "./storage_http.ts";
 
 /** What `/info` says, and limits of publishing. */
 export interface HttpOptions extends HttpPublisherOptions {
@@ -61,6 +63,8 @@ export function brokerHttp(
     logger: broker.logger,
     routes: [
       ...door.routes(),
+      ...storageRoutes(broker),
+      healthRoute(broker),
       { method: "POST", path: "/pub", handle: ({ request }) => publisher.publish(request) },
       { method: "POST", path: "/mpub", handle: ({ request }) => publisher.publishMany(request) },
     ],

@@ -1,6 +1,7 @@
 /** The HTTP API of contract section 3, asked without a socket. */
 import { deepStrictEqual as equal, match, ok } from "node:assert/strict";
 import { encodeMpubBody, encodeSub, utf8Bytes } from "@sluice/shared/protocol";
+import { REPORTED_VERSION } from "@sluice/shared/runtime";
 import { MetricsRegistry } from "@sluice/shared/telemetry";
 import { settle } from "@sluice/shared/testing";
 import { brokerHttp } from "./http.ts";
@@ -74,6 +75,17 @@ function http(promise: string, test: (http: HttpWorld) => Promise<void>, options
 
 function refused(status: number, code: string): Answer {
   return [status, JSON.stringify({ message: code })];
+}
+
+/** What `/v1/health` says of a broker that delivers. */
+function healthText(status: string, accepting: boolean, reasons: readonly unknown[]): string {
+  return JSON.stringify({
+    status,
+    accepting,
+    delivering: true,
+    reasons,
+    version: REPORTED_VERSION,
+  });
 }
 
 const OK: Answer = [200, "OK"];
@@ -231,8 +243,12 @@ http(
 http("on a disk that is nearly full publishing answers 429, and all else goes on", async (http) => {
   const { world } = http;
   equal(await http.post("/topic/create?topic=t"), EMPTY);
+  equal(await http.ask("GET", "/v1/health"), [200, healthText("ok", true, [])]);
   world.simDisk.setCapacity(1_000_000);
   await world.clock.run(1000);
+  const since = new Date(world.clock.wallMs()).toISOString();
+  const reason = { code: "disk_pressure", message: "the disk is nearly full", since };
+  equal(await http.ask("GET", "/v1/health"), [200, healthText("degraded", false, [reason])]);
   for (const path of ["/pub?topic=t", "/mpub?topic=t", "/pub?topic=unknown"]) {
     const response = await http.fetch("POST", path, withBody("x"));
     equal([response.status, await response.text()], refused(429, "THROTTLED"));

@@ -89,6 +89,26 @@ export function registerMetrics(registry: MetricsRegistry, source: () => Metrics
     "Damaged places found when the log was opened.",
     () => source().broker.storage.opening.damage.length,
   );
+  counter(
+    "sluice_scrub_bytes_total",
+    "Bytes of the log read through for damage.",
+    () => source().broker.scrubber.report.bytesVerified,
+  );
+  counter(
+    "sluice_scrub_passes_total",
+    "Times the whole log has been read through for damage.",
+    () => source().broker.scrubber.report.passes,
+  );
+  gauge(
+    "sluice_scrub_damage",
+    "Damaged places that reading through the log has found and that are not gone.",
+    () => source().broker.scrubber.report.damageCount,
+  );
+  gauge(
+    "sluice_scrub_position_bytes",
+    "Position in the log up to which it has been read through.",
+    () => source().broker.scrubber.report.position,
+  );
   gauge(
     "sluice_page_cache_bytes",
     "Memory that holds log pages read back.",

@@ -4,6 +4,7 @@
  * ```
  * LOCK          held while a broker uses the folder
  * FORMAT        "sluice-data 1\n"; anything else is refused
+ * COMPATIBILITY JSON: the levels that a release needs to read the folder and to write to it
  * broker.meta   JSON: node_id, epoch (grows at each start), sequence_reserved (message sequences below
  *               it may have been used, whatever became of the messages)
  * journal/      the commit log
@@ -17,6 +18,12 @@ import {
   replaceFile,
 } from "@sluice/shared/runtime";
 import { LogError } from "@sluice/shared/log";
+import {
+  checkCompatibility,
+  FIRST_LEVELS,
+  readCompatibility,
+  writeCompatibility,
+} from "./compatibility.ts";
 
 /** All that FORMAT holds. */
 export const FORMAT_TEXT = "sluice-data 1\n";
@@ -53,7 +60,7 @@ export class DataFolder {
 
   /**
    * Opens or makes the folder. Rejects with `DiskError` `locked` when another broker has it and with
-   * {@linkcode LogError} when it is of another format. The node id is fixed when the folder is made:
+   * {@linkcode LogError} when it is of another format or needs a newer release. The node id is fixed when the folder is made:
    * a `nodeId` that was asked for and differs is refused, since the ids in the log carry it.
    */
   static async open(
@@ -65,6 +72,8 @@ export class DataFolder {
     const lock = await disk.lock(`${path}/LOCK`);
     try {
       await checkFormat(disk, path);
+      const levels = await readCompatibility(disk, path);
+      checkCompatibility(path, levels ?? FIRST_LEVELS, "write");
       const stored = await readMeta(disk, path);
       if (stored === null && await hasLog(disk, path)) {
         // Starting over would use the log's epochs and message ids again.
@@ -84,6 +93,7 @@ export class DataFolder {
         stored?.sequence_reserved ?? 1,
         lock,
       );
+      if (levels === null) await writeCompatibility(disk, path, FIRST_LEVELS);
       await folder.#writeMeta();
       return folder;
     } catch (error) {

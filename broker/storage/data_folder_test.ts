@@ -40,6 +40,39 @@ Deno.test("open() refuses a folder of another format", async () => {
   }
 });
 
+Deno.test("open() refuses a folder that needs a newer release and changes nothing in it", async () => {
+  for (const levels of [`{"reader":1,"writer":2}`, `{"reader":2,"writer":2,"new":true}`]) {
+    const disk = new SimDisk();
+    (await open(disk)).lock.release();
+    const meta = text(disk, "broker.meta");
+    put(disk, "COMPATIBILITY", levels);
+    await refuses(disk, "newer_format", /this one has 1 and 1\. A newer release has used it: use/);
+    deepEqual([text(disk, "COMPATIBILITY"), text(disk, "broker.meta")], [levels, meta]);
+  }
+});
+
+Deno.test("open() refuses a damaged COMPATIBILITY and leaves it alone", async () => {
+  const disk = new SimDisk();
+  (await open(disk)).lock.release();
+  put(disk, "COMPATIBILITY", `{"reader":1,"wri`);
+  await refuses(
+    disk,
+    "damaged",
+    /COMPATIBILITY is damaged; sluicectl data repair writes it again$/,
+  );
+  equal(text(disk, "COMPATIBILITY"), `{"reader":1,"wri`);
+});
+
+Deno.test("open() takes a folder without COMPATIBILITY as one of level 1 and writes it", async () => {
+  const disk = new SimDisk();
+  (await open(disk)).lock.release();
+  await disk.remove(`${PATH}/COMPATIBILITY`);
+  const folder = await open(disk);
+  equal(folder.epoch, 2);
+  equal(text(disk, "COMPATIBILITY"), `{"reader":1,"writer":1}\n`);
+  folder.lock.release();
+});
+
 Deno.test("open() refuses a folder that another broker has", async () => {
   const disk = new SimDisk();
   const first = await open(disk);
@@ -104,10 +137,16 @@ Deno.test("open() gives the lock back when the disk fails", async () => {
   (await open(disk)).lock.release();
 });
 
-Deno.test("open() makes a folder with FORMAT, broker.meta and LOCK", async () => {
+Deno.test("open() makes a folder with FORMAT, COMPATIBILITY, broker.meta and LOCK", async () => {
   const disk = new SimDisk();
   const folder = await open(disk);
-  deepEqual(disk.files(), ["/data/FORMAT", "/data/LOCK", "/data/broker.meta"]);
+  deepEqual(disk.files(), [
+    "/data/COMPATIBILITY",
+    "/data/FORMAT",
+    "/data/LOCK",
+    "/data/broker.meta",
+  ]);
+  equal(text(disk, "COMPATIBILITY"), `{"reader":1,"writer":1}\n`);
   equal(text(disk, "FORMAT"), "sluice-data 1\n");
   equal(text(disk, "broker.meta"), `{"node_id":3,"epoch":1,"sequence_reserved":16777217}\n`);
   deepEqual([folder.epoch, folder.firstSequence, folder.reserved], [1, 1, 1 + SEQUENCE_BLOCK]);

@@ -5,6 +5,15 @@
  */
 export { decodeCheckpoint } from "./checkpoint.ts";
 export {
+  checkCompatibility,
+  COMPATIBILITY_FILE,
+  type CompatibilityLevels,
+  encodeCompatibility,
+  FIRST_LEVELS,
+  OWN_LEVELS,
+  readCompatibility,
+} from "./compatibility.ts";
+export {
   FORMAT_TEXT,
   LOG_FOLDER,
   type Meta,

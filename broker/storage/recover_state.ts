@@ -47,11 +47,13 @@ const INDEX_CACHE_BYTES_DEFAULT = 2 ** 20;
 
 /**
  * Reads everything but the places of messages in sealed files, which `pages` reads when asked.
- * Rejects with {@linkcode LogError} when serving on could lose a message.
+ * Rejects with {@linkcode LogError} when serving on could lose a message. `progress` is told how
+ * far the replay is with every block, and that there is at most so much: the last file counts whole.
  */
 export async function recoverState(
   store: LogStore,
   pages = new IndexPages(store, INDEX_CACHE_BYTES_DEFAULT),
+  progress: (replayedBytes: number, totalBytes: number) => void = () => {},
 ): Promise<RecoveredState> {
   const { state, position, end: syncedTo, bytes } = await newestCheckpoint(store);
   const damage: Damage[] = [];
@@ -63,7 +65,14 @@ export async function recoverState(
     sidecars.set(file.start, loaded.sidecar);
     damage.push(...loaded.damage);
   }
-  const replay = new Replay(state, store.files, position);
+  const totalBytes = Math.max(0, (store.files.at(-1)?.end ?? 0) - replayFrom);
+  progress(0, totalBytes);
+  const replay = new Replay(
+    state,
+    store.files,
+    position,
+    (at) => progress(at - replayFrom, totalBytes),
+  );
   const found = await store.recover(replayFrom, replay, syncedTo);
   damage.push(...found.damage);
   if (found.end < syncedTo) {
@@ -159,15 +168,23 @@ class Replay implements RecoveryVisitor {
   readonly #files: readonly LogFileInfo[];
   readonly #from: number;
   readonly #header: MessageHeader = { topic: 0, offset: 0, dueMs: 0, wireStart: 0 };
+  readonly #reached: (position: number) => void;
   #fileStart = 0;
 
-  constructor(state: BrokerState, files: readonly LogFileInfo[], from: number) {
+  constructor(
+    state: BrokerState,
+    files: readonly LogFileInfo[],
+    from: number,
+    reached: (position: number) => void,
+  ) {
     this.#state = state;
     this.#files = files;
     this.#from = from;
+    this.#reached = reached;
   }
 
   block(header: BlockHeader): void {
+    this.#reached(header.position);
     this.#fileStart = this.#files.findLast((file) => file.start <= header.position)?.start ?? 0;
   }
 

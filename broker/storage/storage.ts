@@ -75,6 +75,8 @@ export interface StorageOwner {
   failed(error: Error): void;
   /** Something went wrong that costs no message. */
   warn(message: string, error: unknown): void;
+  /** How far a start has read the log; `totalBytes` is the most that there is to read. */
+  recovering?(replayedBytes: number, totalBytes: number): void;
 }
 
 /** How a storage came up. */
@@ -208,7 +210,11 @@ export class Storage {
       );
       try {
         const pages = new IndexPages(store, options.indexCacheBytes);
-        const recovered = await recoverState(store, pages);
+        const recovered = await recoverState(
+          store,
+          pages,
+          (replayedBytes, totalBytes) => owner.recovering?.(replayedBytes, totalBytes),
+        );
         return new Storage(folder, store, clock, options, owner, pages, recovered);
       } catch (error) {
         await store.close();
@@ -223,6 +229,11 @@ export class Storage {
   /** The sequence the next message gets. */
   get nextSequence(): number {
     return this.#sequence;
+  }
+
+  /** The files of the log, for whoever reads them block by block. */
+  get blocks(): Pick<LogStore, "files" | "read"> {
+    return this.#store;
   }
 
   /** Log files there are, and the bytes in them. */

@@ -103,8 +103,8 @@ Deno.test("open() gives files and lock back when recovery fails", async () => {
   const first = await openStorage(disk, clock);
   createTopic(first.storage, "orders");
   await first.storage.close();
-  // FORMAT, broker.meta, and the log; a checkpoint that cannot be read, by two reads, is passed over.
-  for (const skip of [0, 1, 4]) {
+  // FORMAT, COMPATIBILITY, broker.meta, and the log; a checkpoint that cannot be read, by two reads, is passed over.
+  for (const skip of [0, 1, 2, 5]) {
     disk.failNext({ operation: "read", kind: "io", skip });
     await rejects(
       openStorage(disk, clock),

@@ -3,7 +3,12 @@
  * list of what it is; then each file is replaced whole. A crash in between leaves a folder that can be
  * repaired again.
  */
-import { FORMAT_TEXT } from "@sluice/broker/storage/format";
+import {
+  COMPATIBILITY_FILE,
+  encodeCompatibility,
+  FORMAT_TEXT,
+  OWN_LEVELS,
+} from "@sluice/broker/storage/format";
 import { BLOCK_HEADER_BYTES, type BlockHeader, type Damage } from "@sluice/shared/log";
 import { type Disk, DiskError, type DiskFile, replaceFile } from "@sluice/shared/runtime";
 import { nameIn } from "./examination.ts";
@@ -67,6 +72,14 @@ export async function applyPlan(
   for (const step of plan.steps) {
     if (step.kind === "format") {
       await replaceText(disk, `${folder.path}/FORMAT`, FORMAT_TEXT);
+    }
+    if (step.kind === "compatibility") {
+      // All that could be read is known to this release; older ones may have to keep away.
+      await replaceFile(
+        disk,
+        `${folder.path}/${COMPATIBILITY_FILE}`,
+        encodeCompatibility(OWN_LEVELS),
+      );
     }
     if (step.kind === "meta") {
       await replaceText(
@@ -173,6 +186,8 @@ function piecesOf(
       return [{ file: step.file, from: 0, to: Infinity }];
     case "format":
       return folder.names.includes("FORMAT") ? [{ file: "FORMAT", from: 0, to: Infinity }] : [];
+    case "compatibility":
+      return [{ file: COMPATIBILITY_FILE, from: 0, to: Infinity }];
     case "meta":
       return folder.names.includes("broker.meta")
         ? [{ file: "broker.meta", from: 0, to: Infinity }]

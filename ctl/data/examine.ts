@@ -33,7 +33,7 @@ import {
 import { CannotRunError, type Folder } from "./folder.ts";
 import { readMessageId, recordProblem } from "./records.ts";
 import { FileMessages } from "./sidecar_check.ts";
-import { checkMeta, checkNames } from "./small_files.ts";
+import { checkFences, checkMeta, checkNames } from "./small_files.ts";
 
 /** Reads everything; only the newest state of things counts if somebody writes meanwhile. */
 export async function examine(
@@ -70,8 +70,8 @@ class Examiner {
   }
 
   async run(): Promise<Examination> {
-    const { log, formatProblem } = this.#folder;
-    if (formatProblem !== null) this.#findings.damage("FORMAT", formatProblem);
+    const { log } = this.#folder;
+    checkFences(this.#folder, this.#findings);
     checkNames(this.#folder, this.#findings);
     const checkpoints = await this.#readCheckpoints();
     const checkpoint = checkpoints.find(({ problem }) => problem === null) ??

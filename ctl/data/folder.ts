@@ -3,9 +3,13 @@
  * before and after, and with `--read-only` does not even ask.
  */
 import {
+  checkCompatibility,
+  type CompatibilityLevels,
+  FIRST_LEVELS,
   FORMAT_TEXT,
   LOG_FOLDER,
   type Meta,
+  readCompatibility,
   readMeta,
   ReadOnlyLog,
 } from "@sluice/broker/storage/format";
@@ -36,6 +40,10 @@ export interface Folder {
   readonly names: readonly string[];
   /** What is wrong with FORMAT, or null. */
   readonly formatProblem: string | null;
+  /** The levels that the folder needs; null when they are missing or cannot be read. */
+  readonly compatibility: CompatibilityLevels | null;
+  /** What is wrong with COMPATIBILITY, or null; one that is missing is not judged here. */
+  readonly compatibilityProblem: string | null;
   readonly meta: Meta | null;
   /** What is wrong with broker.meta, or null; one that is missing is not judged here. */
   readonly metaProblem: string | null;
@@ -44,7 +52,7 @@ export interface Folder {
 
 /**
  * Reads the small files of a folder and lists its log. Rejects with {@linkcode CannotRunError} when it
- * is no data folder, and with `LogError` `newer_format` when a newer release wrote it.
+ * is no data folder, and with `LogError` `newer_format` when it takes a newer release to read it.
  */
 export async function readFolder(disk: Disk, path: string): Promise<Folder> {
   const names = await namesOf(disk, path);
@@ -56,17 +64,36 @@ export async function readFolder(disk: Disk, path: string): Promise<Folder> {
     );
   }
   const formatProblem = await checkFormat(disk, path, names);
-  let meta: Meta | null = null;
-  let metaProblem: string | null = null;
-  try {
-    meta = await readMeta(disk, path);
-  } catch (error) {
-    if (!(error instanceof LogError)) throw error;
-    metaProblem = "it cannot be read";
-  }
+  const [compatibility, compatibilityProblem] = await readOrProblem(() =>
+    readCompatibility(disk, path)
+  );
+  checkCompatibility(path, compatibility ?? FIRST_LEVELS, "read");
+  const [meta, metaProblem] = await readOrProblem(() => readMeta(disk, path));
   const journal = `${path}/${LOG_FOLDER}`;
   const log = await ReadOnlyLog.open(disk, journal);
-  return { path, journal, names, formatProblem, meta, metaProblem, log };
+  return {
+    path,
+    journal,
+    names,
+    formatProblem,
+    compatibility,
+    compatibilityProblem,
+    meta,
+    metaProblem,
+    log,
+  };
+}
+
+/** What a small file holds, and what is wrong with it; both null when there is none. */
+async function readOrProblem<T>(
+  read: () => Promise<T | null>,
+): Promise<[T | null, string | null]> {
+  try {
+    return [await read(), null];
+  } catch (error) {
+    if (!(error instanceof LogError)) throw error;
+    return [null, "it cannot be read"];
+  }
 }
 
 async function namesOf(disk: Disk, path: string): Promise<string[]> {

@@ -1,6 +1,6 @@
 /** `sluicectl data inspect`: what is in a folder, as a broker would find it at its start. */
 import type { BrokerState, RecoveredState, TopicState } from "@sluice/broker/storage/format";
-import { recoverState } from "@sluice/broker/storage/format";
+import { COMPATIBILITY_FILE, FIRST_LEVELS, recoverState } from "@sluice/broker/storage/format";
 import { LogError } from "@sluice/shared/log";
 import { type Command, EXIT_DAMAGE, EXIT_DONE, print } from "../command.ts";
 import { bytesText, Progress, ReadingDisk } from "../progress.ts";
@@ -68,12 +68,16 @@ async function inspect(folder: Folder) {
   if (folder.formatProblem !== null) {
     damage.push({ text: `FORMAT: ${folder.formatProblem}` });
   }
+  if (folder.compatibilityProblem !== null) {
+    damage.push({ text: `${COMPATIBILITY_FILE}: ${folder.compatibilityProblem}` });
+  }
   if (folder.metaProblem !== null) {
     damage.push({ text: `broker.meta: ${folder.metaProblem}` });
   }
   if (meta === null && folder.metaProblem === null && log.files.length > 0) {
     damage.push({ text: "broker.meta: it is missing" });
   }
+  const levels = folder.compatibilityProblem === null ? folder.compatibility ?? FIRST_LEVELS : null;
   const checkpoints = await log.listCheckpoints();
   let recovered: RecoveredState | null = null;
   try {
@@ -89,6 +93,8 @@ async function inspect(folder: Folder) {
   }
   return {
     path,
+    reader_level: levels?.reader ?? null,
+    writer_level: levels?.writer ?? null,
     node_id: meta?.node_id ?? null,
     epoch: meta?.epoch ?? null,
     sequence_reserved: meta?.sequence_reserved ?? null,
@@ -136,6 +142,8 @@ function textOf(inspection: Inspection): string {
   const lines = [
     `${inspection.path}: node ${inspection.node_id ?? "?"}, epoch ${inspection.epoch ?? "?"}, ` +
     `message sequences below ${inspection.sequence_reserved ?? "?"} reserved`,
+    `needs reader level ${inspection.reader_level ?? "?"}, writer level ` +
+    `${inspection.writer_level ?? "?"}`,
     `log: ${files.length} files, ${bytesText(bytes)}`,
     ...files.map(({ start, end, sidecar }, index) =>
       `  ${String(start).padStart(16, "0")}.log  ${bytesText(end - start).padStart(10)}` +

@@ -2,7 +2,7 @@
  * What a repair would do about what was found, decided without touching anything, and what stands in
  * its way. The order of the steps does not matter to a reader: each leaves the folder better or equal.
  */
-import { type Meta, SEQUENCE_BLOCK } from "@sluice/broker/storage/format";
+import { type Meta, OWN_LEVELS, SEQUENCE_BLOCK } from "@sluice/broker/storage/format";
 import { type Examination, type FileReport, hasDamage, nameIn, nameOf } from "./examination.ts";
 import type { Folder } from "./folder.ts";
 import { FILLING_BYTES_MIN } from "./mend.ts";
@@ -30,6 +30,7 @@ export type Step =
   }
   | { readonly kind: "remove"; readonly file: string; readonly because: string }
   | { readonly kind: "format" }
+  | { readonly kind: "compatibility" }
   | { readonly kind: "meta"; readonly meta: Meta };
 
 /** What the person who repairs has said. */
@@ -95,6 +96,8 @@ export function planRepair(
     steps.push({ kind: "remove", file, because });
   }
   if (folder.formatProblem !== null) steps.push({ kind: "format" });
+  // One that is missing means level 1, and the next start writes it.
+  if (folder.compatibilityProblem !== null) steps.push({ kind: "compatibility" });
   if (found.metaIsBad) {
     const meta = planMeta(folder, found, choices);
     if (typeof meta === "string") obstacles.push(meta);
@@ -109,6 +112,13 @@ export function planRepair(
     obstacles.push(
       "no checkpoint can be read and the log before the first file is gone: what channels have " +
         "finished is not known any more. Restore the folder from a backup",
+    );
+  }
+  const writer = folder.compatibility?.writer ?? 0;
+  if (steps.length > 0 && writer > OWN_LEVELS.writer) {
+    obstacles.push(
+      `a newer release has used the folder: to write to it takes writer level ${writer}, this ` +
+        `release has ${OWN_LEVELS.writer}. Repair with that release or a later one`,
     );
   }
   if (steps.length === 0 && obstacles.length === 0 && hasDamage(found)) {

@@ -30,6 +30,8 @@ async function planOf(found: Examination): Promise<{ steps: readonly Step[]; obs
       journal: "/data/journal",
       names: [],
       formatProblem: null,
+      compatibility: null,
+      compatibilityProblem: null,
       meta: null,
       metaProblem: null,
       log: await ReadOnlyLog.open(new SimDisk(), "/data/journal"),

@@ -1,5 +1,5 @@
 /** `sluicectl data repair`: says what a repair would do and, when told to, does it. */
-import { NODE_ID_MAX } from "@sluice/broker/storage/format";
+import { COMPATIBILITY_FILE, NODE_ID_MAX, OWN_LEVELS } from "@sluice/broker/storage/format";
 import { DiskError, type DiskLock } from "@sluice/shared/runtime";
 import {
   type Command,
@@ -154,6 +154,9 @@ function stepText(step: Step): string {
       return `${step.file}: remove, ${step.because}`;
     case "format":
       return "FORMAT: write again";
+    case "compatibility":
+      return `${COMPATIBILITY_FILE}: write this release's levels, reader ${OWN_LEVELS.reader} and ` +
+        `writer ${OWN_LEVELS.writer}`;
     case "meta": {
       const { node_id, epoch, sequence_reserved } = step.meta;
       return `broker.meta: write node ${node_id}, epoch ${epoch}, message sequences below ` +

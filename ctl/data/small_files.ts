@@ -1,8 +1,18 @@
 /** The small files of a data folder, and its names. */
+import { COMPATIBILITY_FILE } from "@sluice/broker/storage/format";
 import type { Folder } from "./folder.ts";
 import { Findings } from "./examination.ts";
 
-const KNOWN_NAMES = ["LOCK", "FORMAT", "broker.meta", "journal", "quarantine"];
+const KNOWN_NAMES = [
+  "LOCK",
+  "FORMAT",
+  "COMPATIBILITY",
+  "broker.meta",
+  "journal",
+  "audit",
+  "quarantine",
+  "scrub.json",
+];
 
 /** Notes what means nothing or is left over. */
 export function checkNames({ names, log }: Folder, findings: Findings): void {
@@ -23,6 +33,20 @@ export function checkNames({ names, log }: Folder, findings: Findings): void {
         "the sidecar of a file that is gone; a broker removes it at its next start",
       );
     }
+  }
+}
+
+/** Notes or reports what is wrong with FORMAT and COMPATIBILITY. */
+export function checkFences(folder: Folder, findings: Findings): void {
+  const { formatProblem, compatibility, compatibilityProblem } = folder;
+  if (formatProblem !== null) findings.damage("FORMAT", formatProblem);
+  if (compatibilityProblem !== null) {
+    findings.damage(COMPATIBILITY_FILE, compatibilityProblem);
+  } else if (compatibility === null) {
+    findings.note(
+      COMPATIBILITY_FILE,
+      "it is missing, which means level 1; a broker writes it at its next start",
+    );
   }
 }
 

@@ -243,6 +243,12 @@ const CASES: readonly Case[] = [
     says: /FORMAT: write again/,
   },
   {
+    name: "a damaged COMPATIBILITY",
+    damage: (disk) => disk.writeDurable(`${PATH}/COMPATIBILITY`, new Uint8Array(20)),
+    lost: [],
+    says: /COMPATIBILITY: write this release's levels, reader 1 and writer 1/,
+  },
+  {
     name: "a missing file in the middle",
     damage: (disk) => disk.remove(journal(disk, ".log")[1]!),
     options: ["--accept-gap"],

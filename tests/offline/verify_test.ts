@@ -262,6 +262,48 @@ Deno.test("data verify cannot run on what a newer release wrote, and says so", a
   }
 });
 
+Deno.test("data commands read a folder up to its reader level, and repair it up to its writer level", async () => {
+  const disk = await buildFolder();
+  const need = (levels: string) =>
+    disk.writeDurable(`${PATH}/COMPATIBILITY`, new TextEncoder().encode(levels));
+  need(`{"reader":1,"writer":2}`);
+  assert.equal((await verify(disk)).code, 0);
+  const { out } = await ctl(disk, "data", "inspect", PATH);
+  assert.match(out, /^needs reader level 1, writer level 2$/m);
+  assert.equal((await ctl(disk, "data", "repair", PATH)).out, "nothing to repair\n");
+  disk.flipBit(journal(disk, ".idx")[0]!, 30, 2);
+  const before = contentOf(disk);
+  const repair = await ctl(disk, "data", "repair", PATH, "--yes");
+  assert.equal(repair.code, 2);
+  assert.match(repair.out, /In the way:\n.*takes writer level 2, this release has 1\./);
+  assert.deepEqual(contentOf(disk), before);
+
+  need(`{"reader":2,"writer":2}`);
+  for (
+    const command of [["inspect"], ["verify"], ["dump", "--topic", "orders"], ["repair", "--yes"]]
+  ) {
+    const { code, err } = await ctl(disk, "data", ...command, PATH);
+    assert.equal(code, 2, command[0]);
+    assert.match(err, /Cannot read "\/data": it needs a release of reader level 2/);
+  }
+});
+
+Deno.test("data verify calls a damaged COMPATIBILITY damage, and a missing one a note", async () => {
+  const disk = await buildFolder();
+  disk.writeDurable(`${PATH}/COMPATIBILITY`, new TextEncoder().encode("{}"));
+  const found = async () => {
+    const { code, report } = await verify(disk);
+    return [code, ...report.findings.map(({ severity, file }) => `${severity} ${file}`)];
+  };
+  assert.deepEqual(await found(), [1, "damage COMPATIBILITY"]);
+  const { code, out } = await ctl(disk, "data", "inspect", PATH);
+  assert.equal(code, 1);
+  assert.match(out, /COMPATIBILITY: it cannot be read/);
+  assert.match(out, /needs reader level \?, writer level \?/);
+  await disk.remove(`${PATH}/COMPATIBILITY`);
+  assert.deepEqual(await found(), [0, "note COMPATIBILITY"]);
+});
+
 Deno.test("data commands refuse what is no data folder, without making anything", async () => {
   const disk = new SimDisk();
   await disk.makeDirectory("/empty");

@@ -1,0 +1,34 @@
+/** The golden folders on disk: `folders/RELEASE/data` with the files, `folders/RELEASE/expected.json`. */
+import { SimDisk } from "@sluice/shared/testing";
+import type { Expectation } from "./expectation.ts";
+import { PATH } from "./golden_broker.ts";
+
+/** Where they are. */
+export const FOLDERS = new URL("./folders/", import.meta.url);
+
+/** The releases that left one. */
+export function goldenReleases(): string[] {
+  return [...Deno.readDirSync(FOLDERS)].map(({ name }) => name).sort();
+}
+
+/** What a release's folder holds. */
+export function readExpectation(release: string): Expectation {
+  const text = Deno.readTextFileSync(new URL(`${release}/expected.json`, FOLDERS));
+  return JSON.parse(text) as Expectation;
+}
+
+/** A copy of a release's folder. */
+export async function copyGolden(release: string): Promise<SimDisk> {
+  const disk = new SimDisk();
+  const root = new URL(`${release}/data/`, FOLDERS);
+  const copy = async (from: URL, to: string) => {
+    await disk.makeDirectory(to);
+    for (const { name, isDirectory } of [...Deno.readDirSync(from)]) {
+      const path = `${to}/${name}`;
+      if (isDirectory) await copy(new URL(`${name}/`, from), path);
+      else disk.writeDurable(path, Deno.readFileSync(new URL(name, from)));
+    }
+  };
+  await copy(root, PATH);
+  return disk;
+}
