@@ -182,7 +182,12 @@ export class Service {
     // What was accepted before is answered before its connection closes.
     if (this.broker.failure === null) await this.broker.storage.drain();
     await this.tcp.close();
-    await this.broker.close();
+    try {
+      await this.broker.close();
+    } catch (error) {
+      // A failed log has been told of; what it took with it is delivered or published again.
+      if (this.broker.failure === null) throw error;
+    }
   }
 
   #httpHandler(): HttpHandler {

@@ -367,7 +367,8 @@ export class Storage {
 
   /**
    * Makes everything durable, leaves a checkpoint that spares the next start work, and gives the folder
-   * back. It does not wait for space on a full disk: it tries once more and rejects.
+   * back. It does not wait for space on a full disk: it tries once more and rejects. It rejects too
+   * when the log has failed, at whatever time: resolving says that all is on disk.
    */
   async close(): Promise<void> {
     this.#life = "closing";
@@ -377,11 +378,9 @@ export class Storage {
     this.#retryTimer?.cancel();
     this.#retry?.();
     try {
-      if (this.log.error === null) {
-        await this.log.drain();
-        await stopped;
-        await this.#maintainLast();
-      }
+      await this.log.drain();
+      await stopped;
+      await this.#maintainLast();
     } finally {
       await this.#release();
     }

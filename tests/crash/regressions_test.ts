@@ -2,6 +2,7 @@
 import { equal, ok, rejects } from "node:assert/strict";
 import { Broker } from "@sluice/broker/broker";
 import type { Topic } from "@sluice/broker/queue";
+import { LogError } from "@sluice/shared/log";
 import { DiskError } from "@sluice/shared/runtime";
 import { Logger } from "@sluice/shared/telemetry";
 import {
@@ -140,4 +141,18 @@ Deno.test("durableTo() rejects what it is asked after a failed write", async () 
   await rejects(broker.durableTo(broker.position), DiskError);
   await broker.abandon();
   equal(disk.openFiles, 0);
+});
+
+Deno.test("close() rejects when the log fails under it, or failed before", async () => {
+  for (const failsBefore of [false, true]) {
+    const disk = new SimDisk();
+    const { broker } = await open(disk);
+    const topic = broker.ensureTopic("t");
+    await broker.durableTo(broker.position);
+    disk.failNext({ operation: "sync", kind: "io" });
+    broker.publish(topic, new Uint8Array(1), 0, 1, 0);
+    if (failsBefore) await rejects(broker.durableTo(broker.position), DiskError);
+    await rejects(broker.close(), LogError);
+    equal(disk.openFiles, 0);
+  }
 });
