@@ -162,10 +162,6 @@ export class Service {
     }
   }
 
-  get httpHostname(): string {
-    return this.#http.hostname;
-  }
-
   get httpPort(): number {
     return this.#http.port;
   }
@@ -180,12 +176,16 @@ export class Service {
       Math.min(HTTP_GRACE_MS_MAX, this.#settings.values.shutdownTimeoutMs / 4),
     );
     // What was accepted before is answered before its connection closes.
-    if (this.broker.failure === null) await this.broker.storage.drain();
+    await this.#unlessFailed(this.broker.storage.drain());
     await this.tcp.close();
+    await this.#unlessFailed(this.broker.close());
+  }
+
+  /** A failed log has been told of, and does not keep the rest from being given back. */
+  async #unlessFailed(done: Promise<void>): Promise<void> {
     try {
-      await this.broker.close();
+      await done;
     } catch (error) {
-      // A failed log has been told of; what it took with it is delivered or published again.
       if (this.broker.failure === null) throw error;
     }
   }

@@ -249,6 +249,20 @@ Deno.test("a failed log is reported once, and stopping still gives everything ba
   await machine.stop(service, client);
 });
 
+Deno.test("a log that fails while the service stops is reported, and everything is given back", async () => {
+  const machine = new Machine();
+  const service = await machine.start();
+  const release = machine.disk.hold();
+  const client = await machine.connect(pub("t", "x"));
+  const stopping = machine.stop(service, client);
+  await settle();
+  equal(machine.broken.length, 0);
+  machine.disk.failSyncs();
+  release();
+  await stopping;
+  equal(machine.broken.length, 1);
+});
+
 Deno.test("a handler that breaks an invariant is reported", async () => {
   const machine = new Machine();
   const service = await machine.start();
