@@ -4,18 +4,18 @@
  *
  * Exit codes: 0 stopped as asked, 1 could not start, 2 the log failed (restart it: it recovers).
  */
-import { environmentNames, helpText, loadSettings, SettingsError } from "@sluice/shared/config";
+import { SettingsError, startUp } from "@sluice/shared/config";
 import { readBody } from "@sluice/shared/http";
 import { LogError } from "@sluice/shared/log";
-import { DiskError, NSQ_VERSION, SLUICE_VERSION } from "@sluice/shared/runtime";
+import { DiskError } from "@sluice/shared/runtime";
 import {
   serveHttp,
+  stopRequest,
   SystemClock,
   SystemDisk,
   SystemNetwork,
   SystemRandom,
 } from "@sluice/shared/runtime/system";
-import { Logger } from "@sluice/shared/telemetry";
 import { brokerSettings } from "./config.ts";
 import type { HttpGet } from "./server/lookup_channels.ts";
 import { ListenError, Service } from "./service.ts";
@@ -23,38 +23,17 @@ import { ListenError, Service } from "./service.ts";
 async function main(): Promise<number> {
   const hostname = Deno.hostname();
   const declaration = brokerSettings(hostname);
-  // Named one by one: the service is not allowed to read the whole environment.
-  const env = Object.fromEntries(
-    environmentNames(declaration).map((name) => [name, Deno.env.get(name)]),
-  );
-  const { request, values, notices, listing, origin } = loadSettings(declaration, {
-    args: Deno.args,
-    env,
-    readFile: (path) => Deno.readTextFileSync(path),
-  });
-  const versionText = `v${SLUICE_VERSION} (compatible with NSQ ${NSQ_VERSION})`;
-  if (request === "help") {
-    console.log(helpText(declaration));
-    return 0;
-  }
-  if (request === "version") {
-    console.log(`${declaration.program} ${versionText}`);
-    return 0;
-  }
-
   const clock = new SystemClock();
-  const logger = new Logger({
-    sink: (line) => console.error(line),
+  const started = startUp(declaration, {
+    args: Deno.args,
+    env: (name) => Deno.env.get(name),
+    readFile: (path) => Deno.readTextFileSync(path),
+    print: (text) => console.log(text),
+    log: (line) => console.error(line),
     clock,
-    level: values.logLevel,
-    format: values.logFormat,
-    prefix: values.logPrefix,
   });
-  logger.info(`${declaration.program} ${versionText}`);
-  for (const notice of notices) logger.warn(notice);
-  for (const { name, value, origin } of listing()) {
-    if (origin !== "default") logger.info("setting", { name, value, origin });
-  }
+  if (started === null) return 0;
+  const { values, origin, logger } = started;
 
   const asked = stopRequest();
   const service = await Service.start(
@@ -85,15 +64,6 @@ async function main(): Promise<number> {
   cap.cancel();
   logger.info("Stopped");
   return 0;
-}
-
-/** Resolves with the first signal that asks the service to stop. */
-function stopRequest(): Promise<string> {
-  return new Promise((resolve) => {
-    for (const signal of ["SIGTERM", "SIGINT"] as const) {
-      Deno.addSignalListener(signal, () => resolve(signal));
-    }
-  });
 }
 
 /** An HTTP GET with a deadline and a bound on the body; see {@linkcode HttpGet}. */

@@ -9,6 +9,7 @@ import {
   MISSING,
   NOT_LOADED,
   readMessageHeader,
+  readU32,
   type Storage,
   type TopicState,
   WIRE_ID_OFFSET,
@@ -140,9 +141,4 @@ export class MessageReader implements MessageSource {
     });
     return GONE;
   }
-}
-
-function readU32(bytes: Uint8Array, at: number): number {
-  return (bytes[at]! | (bytes[at + 1]! << 8) | (bytes[at + 2]! << 16) | (bytes[at + 3]! << 24)) >>>
-    0;
 }

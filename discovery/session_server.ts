@@ -3,6 +3,7 @@
  * sends nothing for `idleTimeoutMs` is closed, as is one that does not take its replies within
  * {@linkcode WRITE_TIMEOUT_MS}; one above `connectionsMax` is closed at once, unanswered.
  */
+import { concatBytes } from "@sluice/shared/protocol";
 import {
   type Clock,
   type Connection,
@@ -117,7 +118,7 @@ export class SessionServer {
         : session.receive(buffer.subarray(0, count), clock.monoMs());
       if (output.replies.length > 0) {
         await this.#within(connection, logger, "took no reply", WRITE_TIMEOUT_MS, () => {
-          return connection.writeAll(joined(output.replies));
+          return connection.writeAll(concatBytes(...output.replies));
         });
       }
       if (!output.close) continue;
@@ -163,16 +164,4 @@ export class SessionServer {
       timer.cancel();
     }
   }
-}
-
-function joined(parts: readonly Uint8Array[]): Uint8Array {
-  const [first] = parts;
-  if (parts.length === 1 && first !== undefined) return first;
-  const whole = new Uint8Array(parts.reduce((sum, part) => sum + part.length, 0));
-  let at = 0;
-  for (const part of parts) {
-    whole.set(part, at);
-    at += part.length;
-  }
-  return whole;
 }

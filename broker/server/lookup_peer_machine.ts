@@ -17,6 +17,7 @@
  */
 import {
   BlockEvent,
+  concatBytes,
   createLookupReplyDecoder,
   decodeLookupReply,
   encodeLookupIdentify,
@@ -168,7 +169,7 @@ export class LookupPeerMachine {
     invariant(this.#state.kind === "connecting", "a connection was asked for");
     this.#decoder = createLookupReplyDecoder(REPLY_BYTES_MAX);
     this.#state = { kind: "identifying", deadlineMs: nowMs + REPLY_TIMEOUT_MS };
-    const hello = joined([MAGIC_V1, encodeLookupIdentify(this.#options.identity)]);
+    const hello = concatBytes(MAGIC_V1, encodeLookupIdentify(this.#options.identity));
     return [{ kind: "send", bytes: hello }];
   }
 
@@ -260,7 +261,7 @@ export class LookupPeerMachine {
     if (batch.length === 0) return effects;
     state.awaited = batch.length;
     state.deadlineMs = nowMs + REPLY_TIMEOUT_MS;
-    return [...effects, { kind: "send", bytes: joined(batch) }];
+    return [...effects, { kind: "send", bytes: concatBytes(...batch) }];
   }
 
   #failByReply(asked: string, nowMs: number): PeerEffect[] {
@@ -281,14 +282,4 @@ export class LookupPeerMachine {
       failures: this.#failures,
     }];
   }
-}
-
-function joined(parts: readonly Uint8Array[]): Uint8Array {
-  const whole = new Uint8Array(parts.reduce((sum, part) => sum + part.length, 0));
-  let at = 0;
-  for (const part of parts) {
-    whole.set(part, at);
-    at += part.length;
-  }
-  return whole;
 }

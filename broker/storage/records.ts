@@ -136,7 +136,8 @@ function readDue(bytes: Uint8Array, start: number, end: number): number {
   return 0;
 }
 
-function readU32(bytes: Uint8Array, at: number): number {
+/** A little-endian number, read by byte. */
+export function readU32(bytes: Uint8Array, at: number): number {
   return (bytes[at]! | (bytes[at + 1]! << 8) | (bytes[at + 2]! << 16) | (bytes[at + 3]! << 24)) >>>
     0;
 }

@@ -33,7 +33,6 @@ export const RECORD_ALIGN_BYTES = 8;
 export const RECORD_PAYLOAD_BYTES_MAX = 2 ** 28 - 1;
 /** The record kind that fills space and means nothing. Owners of a log number theirs from 1 to 15. */
 export const SKIP_KIND = 0;
-export const RECORD_KIND_MAX = 15;
 
 invariant(
   new Uint8Array(new Uint32Array([1]).buffer)[0] === 1,

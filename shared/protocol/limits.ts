@@ -15,8 +15,3 @@ export const MESSAGE_TIMEOUT_MS_MIN = 1000;
 export const OUTPUT_BUFFER_BYTES_MIN = 64;
 
 export const MESSAGE_BYTES_MAX_DEFAULT = 1024 * 1024;
-/** For the bodies of IDENTIFY, AUTH and MPUB. */
-export const BODY_BYTES_MAX_DEFAULT = 5 * 1024 * 1024;
-export const RDY_COUNT_MAX_DEFAULT = 2500;
-/** Bounds REQ (clamped) and DPUB (refused). */
-export const REQUEUE_MS_MAX_DEFAULT = 3_600_000;

@@ -4,6 +4,7 @@
  */
 export * from "./block_decoder.ts";
 export {
+  concatBytes,
   copyBytes,
   EMPTY_BYTES,
   equalBytes,

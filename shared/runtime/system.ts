@@ -7,3 +7,4 @@ export * from "./system_disk.ts";
 export * from "./system_http.ts";
 export * from "./system_network.ts";
 export * from "./system_random.ts";
+export * from "./system_signals.ts";
