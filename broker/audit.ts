@@ -63,6 +63,22 @@ export type AuditEvent =
     readonly owed: number;
   }
   | { readonly event: "topic_emptied"; readonly topic: string; readonly messages: number }
+  /** Given up below the offset `to`, at a topic's limit; a message counts for each channel owed it. */
+  | {
+    readonly event: "topic_trimmed";
+    readonly topic: string;
+    readonly to: number;
+    readonly messages: number;
+  }
+  /** The file of `position` was given up for want of space; `report` is beside this trail. */
+  | {
+    readonly event: "evicted";
+    readonly position: number;
+    readonly bytes: number;
+    readonly topics: number;
+    readonly messages: number;
+    readonly report: string;
+  }
   | {
     readonly event: "channel_deleted" | "channel_emptied";
     readonly topic: string;

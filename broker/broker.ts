@@ -28,8 +28,10 @@ import type { Logger } from "@sluice/shared/telemetry";
 import { Audit } from "./audit.ts";
 import { LARGE_BODIES_SHARE } from "./config.ts";
 import { DiskGuard, type DiskGuardOptions } from "./disk_guard.ts";
+import { type EvictionOptions, Evictor } from "./eviction.ts";
 import { type Health, judgeHealth } from "./health.ts";
 import { MessageReader } from "./message_reader.ts";
+import { type Quota, QUOTA_TEXT, TopicQuotas } from "./quota.ts";
 import {
   type Channel,
   type ChannelEffects,
@@ -57,6 +59,10 @@ export interface BrokerOptions {
   readonly channel: ChannelOptions;
   /** What is kept free of the disk: 5 % and no bound on the log when absent. */
   readonly guard?: DiskGuardOptions;
+  /** The bound of a topic's bytes: none when absent. */
+  readonly quota?: Quota;
+  /** When the oldest messages are given up for want of space: never when absent. */
+  readonly eviction?: EvictionOptions;
   /** How the log is read through for damage: on demand only when absent. */
   readonly scrub?: ScrubOptions;
   readonly topicsMax: number;
@@ -111,6 +117,7 @@ const MAINTAIN_MS = 1000;
 /** Bodies up to this size may use all memory for publishes, larger ones only a share. */
 const SMALL_BODY_BYTES = 64 * 1024;
 const GUARD_OPTIONS_DEFAULT: DiskGuardOptions = { minFreeBytes: "auto", logBytesMax: 0 };
+const QUOTA_DEFAULT: Quota = { bytesMax: 0, action: "refuse" };
 const SCRUB_OPTIONS_DEFAULT: ScrubOptions = { rateBytes: SCRUB_RATE_BYTES_DEFAULT, intervalMs: 0 };
 /** With less room than so many files of the log, space that is given back may not be enough. */
 const LOG_FILES_ROOM = 3;
@@ -123,6 +130,8 @@ export class Broker implements ChannelEffects {
   readonly storage: Storage;
   readonly source: MessageReader;
   readonly guard: DiskGuard;
+  readonly quotas: TopicQuotas;
+  readonly evictor: Evictor;
   readonly scrubber: Scrubber;
   readonly audit: Audit;
   readonly clock: Clock;
@@ -187,6 +196,22 @@ export class Broker implements ChannelEffects {
       options.storage.dataPath,
       options.guard ?? GUARD_OPTIONS_DEFAULT,
     );
+    this.quotas = new TopicQuotas({
+      audit: this.audit,
+      quotaOf: () => options.quota ?? QUOTA_DEFAULT,
+      trim: (topic, to) => this.#trim(topic, to),
+    });
+    this.evictor = new Evictor({
+      ...seams,
+      dataPath: options.storage.dataPath,
+      audit: this.audit,
+      topics: () => storage.state.topics.values(),
+      files: () => storage.logFiles,
+      pressedSinceMs: () => this.guard.closedSinceMs,
+      isWritable: () => log.stalled === null && log.error === null && !this.exiting,
+      trim: ({ name }, to) => this.#trim(this.topics.get(name)!, to),
+      durable: () => this.durableTo(this.position),
+    }, options.eviction ?? { afterMs: 0 });
     this.scrubber = new Scrubber({
       disk: seams.disk,
       path: options.storage.dataPath,
@@ -428,6 +453,12 @@ export class Broker implements ChannelEffects {
     throw new RefusedError("throttled", reason);
   }
 
+  /** Lets one publish command pass to a topic, or throws {@linkcode RefusedError}: it may be full. */
+  admitTo(topic: Topic): void {
+    if (topic.quotaRoomBytes > 0 || this.quotas.admits(topic)) return;
+    throw new RefusedError("throttled", QUOTA_TEXT);
+  }
+
   /**
    * Publishes `body[start, end)`; it is copied. `dueMs` is Unix ms, 0 for at once. Whoever confirms it
    * waits for `position`. Throws {@linkcode RefusedError}. `admit` and `hasRoom` have been asked.
@@ -448,6 +479,7 @@ export class Broker implements ChannelEffects {
     storage.commit();
     topic.messageCount++;
     topic.messageBytes += end - start;
+    topic.quotaRoomBytes -= wireBytes;
   }
 
   /** Has `waiter` told of every group that becomes durable, until it waits for no more. */
@@ -481,6 +513,7 @@ export class Broker implements ChannelEffects {
   async close(): Promise<void> {
     this.#stop();
     await this.scrubber.stop();
+    this.quotas.report(this.clock.monoMs(), true);
     await this.audit.close();
     await this.storage.close();
   }
@@ -554,6 +587,12 @@ export class Broker implements ChannelEffects {
     this.audit.record({ event, topic: state.topic.name, channel: state.name, messages });
   }
 
+  /** Gives up what a topic has below `to`. */
+  #trim(topic: Topic, to: number): void {
+    this.storage.decide({ type: "topic_trimmed", topic: topic.state.number, to });
+    topic.trimmed(to);
+  }
+
   #checkAccepting(): void {
     if (this.exiting) throw new RefusedError("exiting", "exiting");
     if (this.failure !== null) throw new RefusedError("storage", "the log cannot be written");
@@ -617,7 +656,9 @@ export class Broker implements ChannelEffects {
   #armMaintenance(): void {
     if (this.#closed) return;
     this.#maintainTimer = this.clock.setTimer(MAINTAIN_MS, () => {
-      this.storage.maintain(this.guard.isClosed)
+      this.quotas.report(this.clock.monoMs());
+      this.evictor.run()
+        .then(() => this.storage.maintain(this.guard.isClosed))
         .then(() => this.#maintainFailed = false, (error) => {
           // Once for all the attempts that fail in a row.
           if (!this.#maintainFailed) {

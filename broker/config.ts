@@ -10,6 +10,7 @@ import {
   address,
   boolean,
   bytes,
+  choice,
   declareSettings,
   durationMs,
   integer,
@@ -23,6 +24,7 @@ import {
   text,
   type ValuesOf,
 } from "@sluice/shared/config";
+import { QUOTA_ACTIONS } from "./quota.ts";
 import { nsqdFlagsRefused, nsqdFlagsWithoutEffect } from "./nsqd_flags.ts";
 
 /** The longest silence of a client that negotiates no heartbeat interval: two of them. No flag. */
@@ -199,6 +201,30 @@ function storageSettings() {
       default: "10ms",
       doc: "How long a finished message may wait until that is on disk. A crash within it means " +
         "that the message is delivered again.",
+      group,
+    }),
+    topicBytesMax: setting({
+      name: "topic-bytes-max",
+      kind: bytes({ min: 0 }),
+      default: "0",
+      doc: "Bytes that one topic may hold in the log, from the oldest message that is owed to " +
+        "the newest; 0 for any number.",
+      group,
+    }),
+    topicBytesAction: setting({
+      name: "topic-bytes-action",
+      kind: choice(QUOTA_ACTIONS),
+      default: "refuse",
+      doc: "What a topic at topic-bytes-max does: refuse publishes, or give up its oldest " +
+        "messages (drop_oldest).",
+      group,
+    }),
+    evictAfterMs: setting({
+      name: "evict-after",
+      kind: durationMs({ min: 0 }),
+      default: "0s",
+      doc: "Give up the oldest log file when publishes have been refused for want of space for " +
+        "so long, and so on until they are taken; 0 to keep everything, whatever happens.",
       group,
     }),
     scrubRateBytes: setting({

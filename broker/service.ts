@@ -300,6 +300,8 @@ export function brokerOptions(settings: ServiceSettings): BrokerOptions {
       requeueOnDisconnect: values.requeueOnDisconnect,
     },
     guard: { minFreeBytes: values.minFreeBytes, logBytesMax: values.logBytesMax },
+    quota: { bytesMax: values.topicBytesMax, action: values.topicBytesAction },
+    eviction: { afterMs: values.evictAfterMs },
     scrub: { rateBytes: values.scrubRateBytes, intervalMs: values.scrubIntervalMs },
     topicsMax: TOPICS_MAX,
     channelsPerTopicMax: CHANNELS_PER_TOPIC_MAX,

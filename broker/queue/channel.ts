@@ -251,6 +251,23 @@ export class Channel implements Timed {
     this.#wake();
   }
 
+  /** Messages below `to` were given up, also those in flight and deferred. */
+  trimmed(to: number): void {
+    for (const consumer of [...this.consumers.values(), ...this.#orphans.values()]) {
+      let slot = consumer.deliveries.head;
+      while (slot >= 0) {
+        const next = this.#inFlight.next(slot);
+        if (this.#inFlight.offset(slot) < to) this.#inFlight.remove(slot, consumer.deliveries);
+        slot = next;
+      }
+      this.writable(consumer);
+    }
+    this.#deferred.retain((offset) => offset >= to);
+    this.countTopicDeferred();
+    this.#cursor = Math.max(this.#cursor, to);
+    this.finishedOutside(to);
+  }
+
   setPaused(paused: boolean): void {
     this.state.paused = paused;
     this.#wake();

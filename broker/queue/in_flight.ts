@@ -103,6 +103,11 @@ export class InFlightTable {
     return this.#attempts[slot]!;
   }
 
+  /** The delivery behind one in its consumer's list, or -1. */
+  next(slot: number): number {
+    return this.#next[slot]!;
+  }
+
   deliveredMs(slot: number): number {
     return this.#delivered[slot]!;
   }

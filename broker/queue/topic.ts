@@ -17,6 +17,8 @@ export class Topic implements Timed {
   /** Published since the broker started. */
   messageCount = 0;
   messageBytes = 0;
+  /** Bytes that may be published before the topic's limit has to be looked at. */
+  quotaRoomBytes = 0;
 
   readonly #effects: ChannelEffects;
   readonly #channelOptions: ChannelOptions;
@@ -99,6 +101,18 @@ export class Topic implements Timed {
       this.#schedule(nowMs, wallMs);
     }
     for (const channel of this.channels.values()) channel.appended();
+  }
+
+  /** Messages below `to` were given up. */
+  trimmed(to: number): void {
+    const { state } = this;
+    state.due.retain((offset) => offset >= to);
+    state.keptDue = state.keptDue.filter((offset) => offset >= to);
+    let kept = 0;
+    // Ascending by offset.
+    while (kept < state.hiddenDue.length && state.hiddenDue[kept + 1]! < to) kept += 2;
+    state.hiddenDue = state.hiddenDue.slice(kept);
+    for (const channel of this.channels.values()) channel.trimmed(to);
   }
 
   /** Hands out the deferred messages that are due. */

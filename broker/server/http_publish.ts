@@ -125,10 +125,11 @@ export class HttpPublisher {
     }
   }
 
-  /** Throws `HttpError` while publishes are refused. */
-  #admit(): void {
+  /** Throws `HttpError` while publishes are refused, to a topic if one is given. */
+  #admit(topic?: Topic): void {
     try {
       this.#broker.admit();
+      if (topic !== undefined) this.#broker.admitTo(topic);
     } catch (error) {
       throw refusal(error);
     }
@@ -196,10 +197,10 @@ export class HttpPublisher {
   ): Promise<void> {
     const broker = this.#broker;
     const isWhole = broker.storage.fitsGroup(body.length, parts.count);
-    this.#admit();
+    this.#admit(topic);
     while (isWhole && !broker.hasRoom(body.length, parts.count)) {
       await broker.room();
-      this.#admit();
+      this.#admit(topic);
     }
     try {
       for (const { start, end } of parts.each()) {

@@ -84,6 +84,26 @@ export function registerMetrics(registry: MetricsRegistry, source: () => Metrics
     "Publish commands refused for want of disk space.",
     () => source().broker.guard.throttledCount,
   );
+  counter(
+    "sluice_publishes_refused_at_topic_limit_total",
+    "Publish commands refused because their topic has reached its limit.",
+    () => source().broker.quotas.refusedCount,
+  );
+  counter(
+    "sluice_topic_limit_dropped_messages_total",
+    "Messages given up at the limit of their topic, once for each channel that was owed them.",
+    () => source().broker.quotas.droppedCount,
+  );
+  counter(
+    "sluice_evicted_files_total",
+    "Log files given up for want of space.",
+    () => source().broker.evictor.fileCount,
+  );
+  counter(
+    "sluice_evicted_messages_total",
+    "Messages given up with them, once for each channel that was owed them.",
+    () => source().broker.evictor.messageCount,
+  );
   gauge(
     "sluice_log_damage",
     "Damaged places found when the log was opened.",

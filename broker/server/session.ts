@@ -373,6 +373,7 @@ export class Session implements ConsumerPort, LinkOwner {
         return;
       }
       const topic = this.#targets();
+      broker.admitTo(topic);
       const dueMs = deferMs === 0 ? 0 : broker.clock.wallMs() + deferMs;
       broker.publish(topic, bodyBuffer, bodyStart, bodyEnd, dueMs);
     } catch (error) {
@@ -402,11 +403,12 @@ export class Session implements ConsumerPort, LinkOwner {
         this.#retry = CommandEvent.BODY;
         return;
       }
+      const topic = this.#targets();
       if (!this.#walking) {
+        this.#broker.admitTo(topic);
         scanner.rewind();
         this.#walking = scanner.nextMessage(bodyBuffer, bodyStart);
       }
-      const topic = this.#targets();
       while (this.#walking) {
         const { messageStart, messageEnd } = scanner;
         if (!isWhole && !this.#broker.hasRoom(messageEnd - messageStart, 1)) {

@@ -54,6 +54,8 @@ export type Event =
     readonly from: number;
     readonly to: number;
   }
+  /** What is below `to` was given up for want of space: nobody is owed it any more. */
+  | { readonly type: "topic_trimmed"; readonly topic: number; readonly to: number }
   | {
     readonly type: "channel_created";
     readonly topic: number;

@@ -173,6 +173,19 @@ export class BrokerState {
         }
         return null;
       }
+      case "topic_trimmed": {
+        const topic = this.topicsByNumber.get(event.topic);
+        if (topic === undefined) return this.#orphan(position);
+        known(topic, event.to);
+        if (position >= topic.includes) {
+          topic.keepFrom = Math.max(topic.keepFrom, event.to);
+          if (topic.paused) topic.pausedAt = Math.max(topic.pausedAt, event.to);
+        }
+        for (const channel of topic.channels.values()) {
+          if (position >= channel.includes) applyEmptied(channel, event.to);
+        }
+        return null;
+      }
       case "channel_deleted": {
         const channel = this.channelsByNumber.get(event.channel);
         if (channel === undefined) return this.#orphan(position);

@@ -36,6 +36,7 @@ Deno.test("records of a topic or channel that is not known are counted and chang
     { type: "topic_deleted", topic: 4 },
     { type: "topic_paused", topic: 4, paused: true, at: 1 },
     { type: "topic_emptied", topic: 4, from: 0, to: 1 },
+    { type: "topic_trimmed", topic: 4, to: 1 },
     { type: "channel_created", topic: 4, channel: 5, name: "mail", start: 0 },
     { type: "channel_deleted", channel: 5, keepFrom: 0 },
     { type: "channel_paused", channel: 5, paused: true },
@@ -66,6 +67,7 @@ Deno.test("an offset that any record names is not given out again, though its me
       (state) => state.applyEvent({ type: "topic_paused", topic: 1, paused: true, at: 20 }),
     ],
     ["empty", (state) => state.applyEvent({ type: "topic_emptied", topic: 1, from: 10, to: 20 })],
+    ["trim", (state) => state.applyEvent({ type: "topic_trimmed", topic: 1, to: 20 })],
     ["channel", (state) =>
       state.applyEvent({
         type: "channel_created",
@@ -156,6 +158,20 @@ Deno.test("topic_emptied finishes its range for every channel and what was kept 
   deepEqual([topic.keepFrom, topic.pausedAt, topic.visibleTail], [10, 10, 10]);
 });
 
+Deno.test("topic_trimmed gives up what is below for every channel, for the first one and at a pause", () => {
+  const { state, topic, channel } = orders();
+  state.applyFinish(1, 5);
+  state.applyRequeue({ channel: 1, offset: 6, attempts: 1, dueMs: 9 });
+  state.applyRequeue({ channel: 1, offset: 8, attempts: 1, dueMs: 9 });
+  state.applyEvent({ type: "topic_paused", topic: 1, paused: true, at: 6 });
+  state.applyEvent({ type: "topic_trimmed", topic: 1, to: 7 });
+  deepEqual([channel.finished.floor, channel.finished.above], [7, 0]);
+  deepEqual([...channel.requeues.keys()], [8]);
+  deepEqual([topic.keepFrom, topic.pausedAt, topic.liveFrom], [7, 7, 7]);
+  state.applyEvent({ type: "topic_trimmed", topic: 1, to: 3 });
+  deepEqual([channel.finished.floor, topic.keepFrom, topic.pausedAt], [7, 7, 7]);
+});
+
 Deno.test("a paused topic shows nothing behind the pause, and a new channel starts there", () => {
   const { state, topic } = orders();
   state.applyEvent({ type: "topic_paused", topic: 1, paused: true, at: 8 });
@@ -213,6 +229,8 @@ Deno.test("records of what a topic or channel includes already are passed over f
   topic.includes = 100;
   later.includes = 100;
   state.applyEvent({ type: "topic_emptied", topic: 1, from: 0, to: 3 }, 99);
+  deepEqual([topic.keepFrom, later.finished.floor, channel.finished.floor], [0, 0, 3]);
+  state.applyEvent({ type: "topic_trimmed", topic: 1, to: 3 }, 99);
   deepEqual([topic.keepFrom, later.finished.floor, channel.finished.floor], [0, 0, 3]);
   state.applyEvent({ type: "topic_paused", topic: 1, paused: true, at: 8 }, 99);
   equal(topic.paused, false);

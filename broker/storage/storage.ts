@@ -277,12 +277,16 @@ export class Storage {
   beginMessage(topic: TopicState, wireBytes: number, dueMs: number): number {
     invariant(this.#sequence < this.#folder.reserved, "a message's sequence is reserved");
     const attributesBytes = dueMs === 0 ? 0 : DUE_ATTRIBUTE_BYTES;
-    const payload = this.log.begin(
-      MESSAGE_KIND,
-      MESSAGE_HEADER_BYTES + attributesBytes + wireBytes,
-    );
+    const payloadBytes = MESSAGE_HEADER_BYTES + attributesBytes + wireBytes;
+    const payload = this.log.begin(MESSAGE_KIND, payloadBytes);
     const wire = writeMessageHeader(this.log.ringView, payload, topic.number, topic.tail, dueMs);
-    topic.index.append(topic.tail, this.log.fileStart, this.log.recordPosition, dueMs);
+    topic.index.append(
+      topic.tail,
+      this.log.fileStart,
+      this.log.recordPosition,
+      dueMs,
+      recordBytes(payloadBytes),
+    );
     if (dueMs !== 0) topic.hiddenDue.push(dueMs, topic.tail);
     topic.tail++;
     if (!topic.touched) {

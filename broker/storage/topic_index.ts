@@ -27,6 +27,8 @@ export class IndexRun {
   readonly fileStart: number;
   readonly firstOffset: number;
   count = 0;
+  /** What its records take in the log. */
+  bytes = 0;
   /** Record positions relative to `fileStart`, the first `count` in use; null: in the sidecar. */
   words: Uint32Array | null;
   #due: Float64Array;
@@ -168,13 +170,14 @@ export class TopicIndex {
   }
 
   /** Adds the next offset. `offset` must follow the last one or, after damage, lie beyond it. */
-  append(offset: number, fileStart: number, position: number, dueMs: number): void {
+  append(offset: number, fileStart: number, position: number, dueMs: number, bytes = 0): void {
     let run = this.#last;
     if (run === null || run.fileStart !== fileStart) {
       run = new IndexRun(fileStart, run?.endOffset ?? offset);
       this.#addRun(run);
     }
     run.add(offset, position, dueMs);
+    run.bytes += bytes;
   }
 
   /** Adds a whole run of a sealed file; runs come in the order of their files. */
