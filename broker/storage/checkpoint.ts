@@ -99,7 +99,6 @@ function* encodeChannel(
 ): Generator<Uint8Array, void, void> {
   const { finished, requeues } = channel;
   let pagesLeft = finished.pageCount;
-  let requeuesLeft = requeues.size;
   writeChannelBegin(chunk, channel, logEnd());
   if (pagesLeft > 0) {
     for (const [number, page] of finished.pages()) {
@@ -111,9 +110,7 @@ function* encodeChannel(
     chunk.u8(FLOOR);
     chunk.u64(finished.floor);
   }
-  if (requeuesLeft === 0) return;
   for (const [offset, owed] of requeues) {
-    if (requeuesLeft-- === 0) break;
     if (chunk.isOver) yield chunk.take();
     chunk.work++;
     chunk.u8(REQUEUE);
@@ -232,7 +229,7 @@ class Decoder {
       case REQUEUE: {
         const offset = chunk.u64();
         const attempts = chunk.u32();
-        this.#openChannel().requeues.set(offset, { attempts, dueMs: chunk.u64() });
+        this.#openChannel().requeues.set(offset, attempts, chunk.u64());
         return;
       }
       case TOPIC_END:

@@ -2,6 +2,7 @@
 export * from "./due_heap.ts";
 export * from "./finished_set.ts";
 export * from "./records.ts";
+export * from "./requeue_table.ts";
 export * from "./run_bytes.ts";
 export * from "./scrub.ts";
 export * from "./state.ts";

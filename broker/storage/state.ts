@@ -17,18 +17,13 @@ import { LogError } from "@sluice/shared/log";
 import { DueHeap } from "./due_heap.ts";
 import { FinishedSet } from "./finished_set.ts";
 import type { Event, Requeue } from "./records.ts";
+import { RequeueTable } from "./requeue_table.ts";
 import { TopicIndex } from "./topic_index.ts";
-
-/** A requeue that is not finished: how often it was delivered and when it is due, Unix ms (0: at once). */
-export interface Owed {
-  readonly attempts: number;
-  readonly dueMs: number;
-}
 
 /** A channel's durable part. `number` is 0 for an ephemeral one, which the log knows nothing of. */
 export class ChannelState {
   readonly finished: FinishedSet;
-  readonly requeues = new Map<number, Owed>();
+  readonly requeues = new RequeueTable();
   paused = false;
   /** Records below this position are in it already. */
   includes = 0;
@@ -169,7 +164,7 @@ export class BrokerState {
         for (const channel of topic.channels.values()) {
           if (position < channel.includes) continue;
           channel.finished.addRange(event.from, event.to);
-          forgetFinished(channel);
+          channel.requeues.deleteRange(event.from, event.to);
         }
         return null;
       }
@@ -297,17 +292,11 @@ export function applyRequeue(
   attempts: number,
   dueMs: number,
 ): void {
-  if (!channel.finished.has(offset)) channel.requeues.set(offset, { attempts, dueMs });
+  if (!channel.finished.has(offset)) channel.requeues.set(offset, attempts, dueMs);
 }
 
 /** Finishes everything below `to`. */
 export function applyEmptied(channel: ChannelState, to: number): void {
   channel.finished.raise(to);
-  forgetFinished(channel);
-}
-
-function forgetFinished(channel: ChannelState): void {
-  for (const offset of channel.requeues.keys()) {
-    if (channel.finished.has(offset)) channel.requeues.delete(offset);
-  }
+  channel.requeues.deleteRange(0, to);
 }

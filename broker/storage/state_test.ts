@@ -147,7 +147,7 @@ Deno.test("channel_emptied finishes everything below its end and forgets what is
   }
   state.applyEvent({ type: "channel_emptied", channel: 1, to: 7 });
   equal(channel.finished.floor, 7);
-  deepEqual([...channel.requeues.keys()], [7]);
+  deepEqual([...channel.requeues].map(([offset]) => offset), [7]);
 });
 
 Deno.test("topic_emptied finishes its range for every channel and what was kept for the first", () => {
@@ -166,7 +166,7 @@ Deno.test("topic_trimmed gives up what is below for every channel, for the first
   state.applyEvent({ type: "topic_paused", topic: 1, paused: true, at: 6 });
   state.applyEvent({ type: "topic_trimmed", topic: 1, to: 7 });
   deepEqual([channel.finished.floor, channel.finished.above], [7, 0]);
-  deepEqual([...channel.requeues.keys()], [8]);
+  deepEqual([...channel.requeues].map(([offset]) => offset), [8]);
   deepEqual([topic.keepFrom, topic.pausedAt, topic.liveFrom], [7, 7, 7]);
   state.applyEvent({ type: "topic_trimmed", topic: 1, to: 3 });
   deepEqual([channel.finished.floor, topic.keepFrom, topic.pausedAt], [7, 7, 7]);
