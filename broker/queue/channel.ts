@@ -26,7 +26,7 @@ import { Consumer, type ConsumerPort, ConsumerRing } from "./consumer.ts";
 import { InFlightTable } from "./in_flight.ts";
 import { FOUND, GONE, type MessageSource } from "./message_source.ts";
 import { OffsetQueue } from "./offset_queue.ts";
-import { NOT_SCHEDULED, type Timed, wallDueMs } from "./schedule.ts";
+import { DUE_AT_ONCE, DUE_PAUSE_MS, NOT_SCHEDULED, type Timed, wallDueMs } from "./schedule.ts";
 
 /** What a channel asks of the broker. */
 export interface ChannelEffects {
@@ -304,7 +304,8 @@ export class Channel implements Timed {
       this.#expire(consumer, nowMs);
       if (consumer.deliveries.count === 0) this.#orphans.delete(consumer.number);
     }
-    while (this.#deferred.earliestMs <= wallMs) {
+    let left = DUE_AT_ONCE;
+    while (this.#deferred.earliestMs <= wallMs && left-- > 0) {
       this.#deferred.pop();
       const offset = this.#deferred.poppedOffset;
       // What was finished meanwhile is owed no more.
@@ -345,8 +346,9 @@ export class Channel implements Timed {
     while (this.#ready.size > 0 && finished.has(this.#ready.offset)) this.#ready.shift();
     if (this.#cursor < this.#checkUntil) {
       const end = Math.min(this.#checkUntil, this.topic.visibleTail);
-      while (this.#cursor < end && (finished.has(this.#cursor) || requeues.has(this.#cursor))) {
-        this.#cursor++;
+      this.#cursor = finished.firstMissing(this.#cursor, end);
+      while (this.#cursor < end && requeues.has(this.#cursor)) {
+        this.#cursor = finished.firstMissing(this.#cursor + 1, end);
       }
     }
     if (this.#ready.size === 0) return false;
@@ -426,7 +428,9 @@ export class Channel implements Timed {
 
   #schedule(nowMs: number, wallMs: number): void {
     const { earliestMs } = this.#deferred;
-    let dueMs = earliestMs < Infinity ? wallDueMs(earliestMs, nowMs, wallMs) : Infinity;
+    let dueMs = Infinity;
+    if (earliestMs <= wallMs) dueMs = nowMs + DUE_PAUSE_MS;
+    else if (earliestMs < Infinity) dueMs = wallDueMs(earliestMs, nowMs, wallMs);
     for (const consumer of this.consumers.values()) {
       const { head } = consumer.deliveries;
       if (head >= 0) dueMs = Math.min(dueMs, this.#inFlight.deadlineMs(head));

@@ -16,6 +16,11 @@ export const NOT_SCHEDULED = Infinity;
 /** The clock of the wall may jump: what is due by it is looked at again at least this often. */
 export const WALL_CHECK_MS_MAX = 5000;
 
+/** However many messages are due, others run after so many steps of handing them out. */
+export const DUE_AT_ONCE = 8192;
+/** From one such part to the next. */
+export const DUE_PAUSE_MS = 1;
+
 /** When to look at something that is due at `dueWallMs`, in monotonic ms. */
 export function wallDueMs(dueWallMs: number, nowMs: number, wallMs: number): number {
   return nowMs + Math.min(dueWallMs - wallMs, WALL_CHECK_MS_MAX);

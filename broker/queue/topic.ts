@@ -4,7 +4,7 @@
  */
 import type { ChannelState, TopicState } from "../storage/mod.ts";
 import { Channel, type ChannelEffects, type ChannelOptions } from "./channel.ts";
-import { NOT_SCHEDULED, type Timed, wallDueMs } from "./schedule.ts";
+import { DUE_AT_ONCE, DUE_PAUSE_MS, NOT_SCHEDULED, type Timed, wallDueMs } from "./schedule.ts";
 
 /** Unix ms of what came due before anybody could have it. */
 const LONG_DUE = 0;
@@ -120,13 +120,16 @@ export class Topic implements Timed {
     if (this.deleted) return;
     const { state } = this;
     const keeps = state.durableChannelCount === 0 || !state.settled;
-    while (state.due.earliestMs <= wallMs) {
+    let left = DUE_AT_ONCE;
+    while (state.due.earliestMs <= wallMs && left > 0) {
+      left -= 1 + this.channels.size;
       state.due.pop();
       const offset = state.due.poppedOffset;
       if (keeps && offset >= state.keepFrom) state.keptDue.push(offset);
       for (const channel of this.channels.values()) channel.due(offset);
     }
-    this.#schedule(nowMs, wallMs);
+    if (state.due.earliestMs <= wallMs) this.#effects.schedule(this, nowMs + DUE_PAUSE_MS);
+    else this.#schedule(nowMs, wallMs);
   }
 
   #addChannel(state: ChannelState, recovered: boolean): Channel {

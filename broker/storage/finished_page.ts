@@ -14,6 +14,17 @@ export function countRun(page: Uint32Array, from: number, to: number): number {
   return count;
 }
 
+/** The first bit from `from` on that is not set; {@linkcode PAGE_OFFSETS} when all are. */
+export function firstClear(page: Uint32Array, from: number): number {
+  // What is below counts as set.
+  let clear = ~page[from >>> 5]! & (-1 << (from & 31));
+  for (let word = from >>> 5; word < PAGE_WORDS;) {
+    if (clear !== 0) return word * 32 + lowestBit(clear);
+    clear = ~page[++word]!;
+  }
+  return PAGE_OFFSETS;
+}
+
 /** Clears the bits of the range. */
 export function clearRun(page: Uint32Array, from: number, to: number): void {
   for (let word = from >>> 5; word * 32 < to; word++) {

@@ -5,6 +5,7 @@ import {
   countRun,
   fillRun,
   findRuns,
+  firstClear,
   PAGE_OFFSETS,
   PAGE_WORDS,
 } from "./finished_page.ts";
@@ -38,6 +39,8 @@ Deno.test("a page equals a list of bits over any fills and clears of ranges", ()
       const expected = plainRuns(bits);
       const count = findRuns(page, runs);
       deepEqual([...runs.subarray(0, 2 * count)], expected, `seed ${seed} step ${step}`);
+      const clear = bits.indexOf(false, from);
+      equal(firstClear(page, from), clear < 0 ? PAGE_OFFSETS : clear, `seed ${seed} step ${step}`);
     }
   }
 });

@@ -8,6 +8,7 @@ import {
   countRun,
   fillRun,
   findRuns,
+  firstClear,
   PAGE_OFFSETS,
   PAGE_WORDS,
 } from "./finished_page.ts";
@@ -99,6 +100,19 @@ export class FinishedSet {
     }
     this.#floor = floor;
     this.#advance();
+  }
+
+  /** The first offset of `[from, to)` that is not finished; `to` when there is none, `from` when that is beyond. */
+  firstMissing(from: number, to: number): number {
+    let offset = Math.max(from, this.#floor);
+    while (offset < to) {
+      const page = this.#page(Math.floor(offset / PAGE_OFFSETS));
+      if (page === null) return offset;
+      const bit = firstClear(page, offset % PAGE_OFFSETS);
+      offset += bit - offset % PAGE_OFFSETS;
+      if (bit < PAGE_OFFSETS) break;
+    }
+    return Math.max(from, Math.min(offset, to));
   }
 
   /** Finished offsets of `[from, to)`. */

@@ -33,6 +33,13 @@ class PlainSet {
     return count;
   }
 
+  firstMissing(from: number, to: number): number {
+    for (let offset = Math.max(from, this.floor); offset < to; offset++) {
+      if (!this.offsets.has(offset)) return offset;
+    }
+    return Math.max(from, to);
+  }
+
   ranges(): number[] {
     const pairs: number[] = [];
     for (const offset of [...this.offsets].sort((a, b) => a - b)) {
@@ -74,6 +81,8 @@ Deno.test("FinishedSet equals a plain set over any order of adds, ranges and rai
       equal(set.above, plain.offsets.size, `seed ${seed} step ${step}`);
       const probe = Math.max(0, plain.floor - 2) + random.below(spread);
       equal(set.has(probe), probe < plain.floor || plain.offsets.has(probe));
+      const probeTo = probe + random.below(200) - 10;
+      equal(set.firstMissing(probe, probeTo), plain.firstMissing(probe, probeTo), `seed ${seed}`);
       if (step % 20 !== 0) continue;
       const from = start + random.below(spread);
       const to = from + random.below(2 * spread);
