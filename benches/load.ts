@@ -4,12 +4,13 @@
  * the server it measures.
  *
  * ```
- * load.ts publish --address H:P --topic T --connections N --batch B --bytes S --seconds D
+ * load.ts publish --address H:P --topic T --connections N --batch B --bytes S [--messages M]
+ *   --seconds D
  * load.ts consume --address H:P --topic T --channel C --connections N --rdy R --messages M --seconds D
  * ```
  *
  * `publish` sends PUB (batch 1) or MPUB and waits for each OK before the next. `consume` finishes
- * every message; it ends after M messages or D seconds.
+ * every message. Both end after M messages or D seconds.
  */
 import { parseArgs } from "node:util";
 import {
@@ -77,6 +78,8 @@ async function publish(): Promise<number> {
   const command = batch === 1
     ? encodePub(values.topic, body)
     : encodeMpub(values.topic, new Array<Uint8Array>(batch).fill(body));
+  const wanted = Number(values.messages);
+  let sent = 0;
   const counts = await Promise.all(
     Array.from({ length: connections }, async () => {
       const connection = await open();
@@ -97,7 +100,8 @@ async function publish(): Promise<number> {
           }
         }
         if (pending > 0) continue;
-        if (performance.now() >= deadlineMs) break;
+        if (performance.now() >= deadlineMs || (wanted > 0 && sent >= wanted)) break;
+        sent += batch;
         await writeAll(connection, command);
         pending = 1;
         count += batch;

@@ -8,6 +8,8 @@ export interface Target {
 
 /** A broker that runs. */
 export interface RunningTarget {
+  readonly name: string;
+  readonly pid: number;
   readonly tcpAddress: string;
   readonly httpAddress: string;
   stop(): Promise<void>;
@@ -63,7 +65,9 @@ export async function startTarget(target: Target): Promise<RunningTarget> {
     try {
       const response = await fetch(`http://${httpAddress}/info`);
       await response.body?.cancel();
-      if (response.ok) return { tcpAddress, httpAddress, stop };
+      if (response.ok) {
+        return { name: target.name, pid: child.pid, tcpAddress, httpAddress, stop };
+      }
     } catch {
       // Not up yet.
     }
