@@ -148,8 +148,12 @@ export class ReadOnlyLog implements LogStore {
     return (await this.walk(file, file.start, file.end, visitor)).damage;
   }
 
-  append(): Promise<void> {
+  write(): Promise<void> {
     return Promise.reject(refused("append to"));
+  }
+
+  sync(): Promise<void> {
+    return Promise.reject(refused("sync"));
   }
 
   remove(): Promise<void> {

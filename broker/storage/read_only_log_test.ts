@@ -68,7 +68,7 @@ Deno.test("ReadOnlyLog names gaps, and recovery refuses them as a broker does", 
 Deno.test("ReadOnlyLog takes no blocks, checkpoints or removals", async () => {
   const log = await ReadOnlyLog.open(new SimDisk(), "/data/journal");
   assert.deepEqual(log.files, []);
-  for (const change of [() => log.append(), () => log.remove(), () => log.putCheckpoint()]) {
+  for (const change of [() => log.write(), () => log.remove(), () => log.putCheckpoint()]) {
     await assert.rejects(change, /open for reading only/);
   }
 });

@@ -164,6 +164,7 @@ export class Storage {
       store,
       {
         closing: () => this.#closing(),
+        written: () => {},
         firstSequence: () => this.#sequence,
         durable: (end) => this.#durable(end),
         sealed: (file) => this.#sealed(file),

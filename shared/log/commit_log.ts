@@ -3,19 +3,25 @@
  * being filled, the group being synced, and the hot tail that readers copy from.
  *
  * ```
- *   hotStart        durableEnd      groupStart           end
- *      | served from memory |  being synced  |  being filled |
+ *   hotStart        durableEnd        writtenEnd      groupStart          end
+ *      | served from memory | to be synced | being written | being filled |
  * ```
  *
- * - One group is written and synced at a time; what arrives meanwhile is the next group. There is no
- *   timer and no added delay: a lone record pays one sync.
- * - `durable(end)` is called once everything below `end` is on disk, never before.
+ * - One group is written at a time; what arrives meanwhile is the next group. There is no timer and no
+ *   added delay.
+ * - {@linkcode CommitLog.flush} has the group synced as soon as it is written: a lone record pays one
+ *   sync. {@linkcode CommitLog.write} leaves the sync to a `flush` to come. A sync takes along all that
+ *   was written before it, and nothing is written while it runs.
+ * - `written(end)` is called once everything below `end` is with the system, which keeps it when the
+ *   process dies; `durable(end)` once everything below is on disk. Neither is called before.
+ * - A file is synced before the next one takes blocks, so what is not durable is in the last file.
  * - A record is contiguous in the ring, and its ring index is its position modulo the ring's size.
  * - Bytes that are not yet durable never exceed half the ring: {@linkcode CommitLog.hasRoom} says
  *   when to stop and {@linkcode CommitLog.room} when to go on. The other half is always readable.
  * - The first failed write or sync seals the log for good: after it nobody knows what is on the disk.
- *   Only a disk that was full before anything of a group was synced is waited for: the same bytes are
- *   written to the same place again, until they fit ({@linkcode CommitLog.stalled}).
+ *   Only a write that found the disk full is waited for: the same bytes are written to the same place
+ *   again, until they fit ({@linkcode CommitLog.stalled}). What was written before is synced first, so
+ *   that it does not wait as well.
  */
 import { crc32 } from "node:zlib";
 import { invariant } from "../runtime/mod.ts";
@@ -45,6 +51,8 @@ export interface CommitLogOwner {
   closing(): void;
   /** The sequence to put in the header of the group that is opened. */
   firstSequence(): number;
+  /** Everything below `end` is written; what was not durable before still is not. */
+  written(end: number): void;
   /** Everything below `end` is on disk. */
   durable(end: number): void;
   /** A file was sealed; it is complete and on disk. */
@@ -77,6 +85,7 @@ export class CommitLog {
   readonly #header = new Uint8Array(BLOCK_HEADER_BYTES);
   readonly #firstPosition: number;
   #end: number;
+  #writtenEnd: number;
   #durableEnd: number;
   #groupStart: number;
   #groupRolls = false;
@@ -85,7 +94,8 @@ export class CommitLog {
   #word = 0;
   #payloadIndex = -1;
   #payloadBytes = 0;
-  #wanted = false;
+  #writeWanted = false;
+  #syncWanted = false;
   #running = false;
   #error: Error | null = null;
   #stalled: LogError | null = null;
@@ -116,6 +126,7 @@ export class CommitLog {
     this.fileStart = opened.fileStart;
     this.#firstPosition = opened.end;
     this.#end = opened.end;
+    this.#writtenEnd = opened.end;
     this.#durableEnd = opened.end;
     this.#groupStart = opened.end;
   }
@@ -123,6 +134,11 @@ export class CommitLog {
   /** Position at which the next byte goes. */
   get end(): number {
     return this.#end;
+  }
+
+  /** Everything below survives the process, if not the machine. */
+  get writtenEnd(): number {
+    return this.#writtenEnd;
   }
 
   /** Everything below is on disk. */
@@ -214,10 +230,15 @@ export class CommitLog {
   /** Asks for the group to be made durable as soon as the disk is free. */
   flush(): void {
     if (this.#error !== null) return;
-    this.#wanted = true;
-    if (this.#running) return;
-    this.#running = true;
-    queueMicrotask(() => void this.#run());
+    this.#syncWanted = true;
+    if (!this.#running) this.#start();
+  }
+
+  /** Asks for the group to be written as soon as the disk is free; a later `flush` makes it durable. */
+  write(): void {
+    if (this.#error !== null) return;
+    this.#writeWanted = true;
+    if (!this.#running) this.#start();
   }
 
   /** Makes everything durable; resolves when the disk is idle. Rejects when the log is sealed. */
@@ -227,12 +248,22 @@ export class CommitLog {
     if (this.#error !== null) throw this.#sealedError();
   }
 
+  #start(): void {
+    this.#running = true;
+    queueMicrotask(() => void this.#run());
+  }
+
   async #run(): Promise<void> {
     try {
-      while (this.#wanted) {
-        this.#wanted = false;
+      while (this.#syncWanted || this.#writeWanted) {
+        if (this.#rollsNext) await this.#sync();
+        const syncs = this.#syncWanted;
+        this.#syncWanted = false;
+        this.#writeWanted = false;
         this.#owner.closing();
-        if (this.#groupRecords > 0) await this.#commitGroup();
+        if (this.#groupRecords > 0) await this.#writeGroup();
+        // What is asked for meanwhile is for the next group as well: it is written first.
+        if (syncs) await this.#sync();
       }
     } catch (error) {
       this.#error = error instanceof Error ? error : new Error(String(error));
@@ -245,7 +276,13 @@ export class CommitLog {
     for (const wake of waiters) wake();
   }
 
-  async #commitGroup(): Promise<void> {
+  /** Whether the group to be closed next begins a file. */
+  get #rollsNext(): boolean {
+    if (this.#groupRecords > 0) return this.#groupRolls;
+    return this.#end - this.fileStart >= this.#options.fileBytes;
+  }
+
+  async #writeGroup(): Promise<void> {
     const start = this.#groupStart;
     const rolls = this.#groupRolls;
     // So that the next group's header is not split by the end of the ring.
@@ -259,7 +296,7 @@ export class CommitLog {
     const before = this.#store.files.at(-1);
     while (true) {
       try {
-        await this.#store.append(parts, rolls);
+        await this.#store.write(parts, rolls);
         break;
       } catch (error) {
         await this.#untilSpace(error);
@@ -267,6 +304,15 @@ export class CommitLog {
     }
     this.#stalled = null;
     if (rolls && before !== undefined) this.#owner.sealed({ start: before.start, end: start });
+    this.#writtenEnd = end;
+    this.#owner.written(end);
+  }
+
+  /** Makes durable what is written. */
+  async #sync(): Promise<void> {
+    const end = this.#writtenEnd;
+    if (end === this.#durableEnd) return;
+    await this.#store.sync();
     this.#durableEnd = end;
     const waiters = this.#roomWaiters;
     this.#roomWaiters = [];
@@ -277,6 +323,7 @@ export class CommitLog {
   /** Waits until a group that found the disk full may be tried again; throws any other failure. */
   async #untilSpace(error: unknown): Promise<void> {
     if (!(error instanceof LogError) || error.code !== "no_space") throw error;
+    await this.#sync();
     this.#stalled = error;
     const waiters = this.#roomWaiters;
     this.#roomWaiters = [];

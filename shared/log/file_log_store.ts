@@ -23,6 +23,7 @@ import {
   readWhole,
   replaceFile,
 } from "../runtime/mod.ts";
+import type { BlockHeader } from "./block.ts";
 import { readCheckpointFile, writeCheckpointFile } from "./checkpoint_file.ts";
 import {
   type Damage,
@@ -52,7 +53,7 @@ interface Reader {
   users: number;
 }
 
-/** See the module. Made by {@linkcode FileLogStore.open}; `recover` comes before `append`. */
+/** See the module. Made by {@linkcode FileLogStore.open}; `recover` comes before `write`. */
 export class FileLogStore implements LogStore {
   readonly #disk: Disk;
   readonly #directory: string;
@@ -62,6 +63,8 @@ export class FileLogStore implements LogStore {
   readonly #zeroFileBytes: number;
   /** The last file holds zeros from the log's end up to this position. */
   #zeroedEnd = 0;
+  /** Bytes of blocks that were written since the last sync. */
+  #unsyncedBytes = 0;
   /** Zeros on their way to the last file. */
   #zeroing: Promise<void> | null = null;
   /** By path. */
@@ -142,7 +145,7 @@ export class FileLogStore implements LogStore {
           `disk up to ${syncedTo}`,
       );
     }
-    let tornBytes = await this.#rewriteLastBlock(syncedTo);
+    let tornBytes = await this.#rewriteUnsynced(syncedTo);
     const damage: Damage[] = [];
     let end = from;
     for (const [index, info] of this.#files.entries()) {
@@ -194,14 +197,15 @@ export class FileLogStore implements LogStore {
     }
   }
 
-  async append(parts: readonly Uint8Array[], roll: boolean): Promise<void> {
+  async write(parts: readonly Uint8Array[], roll: boolean): Promise<void> {
     let last = this.#files.at(-1);
     // An empty last file is the one that an attempt before this made, and found the disk full.
     if (last === undefined || (roll && last.end > last.start)) {
+      invariant(this.#unsyncedBytes === 0, "a file is synced before the next one begins");
       last = await this.#roll(last?.end ?? 0);
     }
     const writer = this.#writer;
-    invariant(writer !== null, "recover() comes before append()");
+    invariant(writer !== null, "recover() comes before write()");
     let end = last.end;
     try {
       for (const part of parts) {
@@ -212,10 +216,18 @@ export class FileLogStore implements LogStore {
       // Whatever of the block has been written, the next attempt writes the same over it.
       throw repeatable(error);
     }
-    await writer.syncData();
-    const groupBytes = end - last.end;
+    this.#unsyncedBytes += end - last.end;
     this.#files[this.#files.length - 1] = { start: last.start, end };
-    if (groupBytes <= ZERO_GROUP_BYTES_MAX) this.#zeroAhead(writer, last.start, end);
+  }
+
+  async sync(): Promise<void> {
+    const writer = this.#writer;
+    const last = this.#files.at(-1);
+    invariant(writer !== null && last !== undefined, "write() comes before sync()");
+    await writer.syncData();
+    const syncedBytes = this.#unsyncedBytes;
+    this.#unsyncedBytes = 0;
+    if (syncedBytes <= ZERO_GROUP_BYTES_MAX) this.#zeroAhead(writer, last.start, last.end);
   }
 
   async read(position: number, into: Uint8Array): Promise<number> {
@@ -376,24 +388,29 @@ export class FileLogStore implements LogStore {
   }
 
   /**
-   * Writes the newest block again, whole, as a file of its own; returns the torn bytes behind it. The
-   * sync of that block may have failed before the process stopped, and then the system shows bytes
-   * that no later sync puts on disk. The blocks before it were synced, or it would not be there.
+   * Writes the blocks that may not be on disk again, as a file of their own; returns the torn bytes
+   * behind them. A sync of them may have failed before the process stopped, and then the system shows
+   * bytes that no later sync puts on disk. The newest block says up to where the log had been synced:
+   * what stands below was, and after a failed sync no block was written.
    */
-  async #rewriteLastBlock(syncedTo: number): Promise<number> {
+  async #rewriteUnsynced(syncedTo: number): Promise<number> {
     const info = this.#files.at(-1);
     if (info === undefined || info.end <= syncedTo) return 0;
     const file = await this.#disk.open(pathOf(this.#directory, info.start, "log"), "read");
-    let start = -1;
+    let start: number;
     let bytes: Uint8Array;
     let found;
     try {
+      const headers = new NewestHeader();
       found = await recoverFile(
         file,
         { info, last: true, epochMax: this.#epoch - 1, from: info.start, syncedTo },
-        { block: (header) => start = header.position, record() {} },
+        headers,
       );
-      if (start < 0 || found.end <= syncedTo) return 0;
+      const newest = headers.header;
+      if (newest === null || found.end <= syncedTo) return 0;
+      // A file is synced before the next one takes blocks.
+      start = Math.min(Math.max(newest.synced, info.start), newest.position);
       bytes = new Uint8Array(found.end - start);
       await file.readAt(start - info.start, bytes);
     } finally {
@@ -415,6 +432,17 @@ export class FileLogStore implements LogStore {
   }
 }
 
+/** Keeps the header of the last block it is shown. */
+class NewestHeader implements RecoveryVisitor {
+  header: BlockHeader | null = null;
+
+  block(header: BlockHeader): void {
+    this.header = header;
+  }
+
+  record(): void {}
+}
+
 /** One that could not be opened has nothing to close. */
 async function closeReader(reader: Reader): Promise<void> {
   (await reader.file.catch(() => null))?.close();
@@ -424,7 +452,7 @@ function pathOf(directory: string, position: number, kind: "log" | "idx" | "ckp"
   return `${directory}/${String(position).padStart(16, "0")}.${kind}`;
 }
 
-/** What an append fails with: a disk that was full before any sync has a word of its own. */
+/** What a write fails with: a disk that was full before any sync has a word of its own. */
 function repeatable(error: unknown): unknown {
   if (!(error instanceof DiskError) || error.kind !== "no_space") return error;
   return new LogError("no_space", error.message, { cause: error });

@@ -2,7 +2,14 @@ import { deepEqual, equal, ok, rejects } from "node:assert/strict";
 import { DiskError, type DiskFile, InvariantError } from "../runtime/mod.ts";
 import { DiskFileWrapper, DiskWrapper, SeededRandom, settle, SimDisk } from "../testing/mod.ts";
 import { FileLogStore } from "./file_log_store.ts";
-import { buildBlock, chunksOf, Collector, gathered, textRecord } from "./log_test_fixture.ts";
+import {
+  appendTo,
+  buildBlock,
+  chunksOf,
+  Collector,
+  gathered,
+  textRecord,
+} from "./log_test_fixture.ts";
 import { LogError, type LogFileInfo } from "./log_store.ts";
 
 const DIRECTORY = "/data/log";
@@ -20,7 +27,7 @@ function block(store: FileLogStore, text: string, epoch = 1): Uint8Array {
 }
 
 async function appendFiles(store: FileLogStore, texts: readonly string[]): Promise<void> {
-  for (const text of texts) await store.append([block(store, text)], true);
+  for (const text of texts) await appendTo(store, [block(store, text)], true);
 }
 
 /** A store of files of one block each, `a`, `b` and so on. */
@@ -131,7 +138,7 @@ Deno.test("recover() closes its files when the disk fails or a visitor throws", 
 Deno.test("recover() syncs what it read, which the process before may not have", async () => {
   const disk = new SimDisk();
   const store = await openStore(disk);
-  await store.append([block(store, "first")], false);
+  await appendTo(store, [block(store, "first")]);
   const path = `${DIRECTORY}/${names(disk, ".log")[0]}`;
   const second = block(store, "second");
   await store.close();
@@ -158,13 +165,13 @@ Deno.test("recover() puts a block on disk whose sync had failed, without a power
   for (let seed = 0; seed < 20; seed++) {
     const disk = new SimDisk({ random: new SeededRandom(seed) });
     const store = await openStore(disk);
-    await store.append([block(store, "first")], false);
+    await appendTo(store, [block(store, "first")]);
     disk.failNext({ operation: "sync", kind: "io" });
-    await rejects(store.append([block(store, "second")], false), DiskError);
+    await rejects(appendTo(store, [block(store, "second")]), DiskError);
     await store.close();
     // The next process reads the block, says that it is durable, and goes on behind it.
     const again = await openStore(disk, 4);
-    await again.append([block(again, "third", 4)], false);
+    await appendTo(again, [block(again, "third", 4)]);
     await again.close();
     disk.crash();
     const last = await FileLogStore.open(disk, DIRECTORY, 5);
@@ -182,7 +189,7 @@ Deno.test("open() has the names durable that a process left behind in memory", a
     // As a process leaves it that dies between making its first file and syncing the folder.
     (await disk.open(`${DIRECTORY}/0000000000000000.log`, "create")).close();
     const store = await openStore(disk);
-    await store.append([block(store, "first")], false);
+    await appendTo(store, [block(store, "first")]);
     await store.close();
     disk.crash();
     const again = await FileLogStore.open(disk, DIRECTORY, 5);
@@ -193,7 +200,7 @@ Deno.test("open() has the names durable that a process left behind in memory", a
   }
 });
 
-Deno.test("append() has the file's name durable before it resolves", async () => {
+Deno.test("write() has the file's name durable before it resolves", async () => {
   for (let seed = 0; seed < 20; seed++) {
     const disk = new SimDisk({ random: new SeededRandom(seed) });
     const store = await storeOf(disk, 3);
@@ -208,23 +215,23 @@ Deno.test("append() has the file's name durable before it resolves", async () =>
   }
 });
 
-Deno.test("append() puts the parts behind each other in one sync", async () => {
+Deno.test("write() puts the parts behind each other, for one sync", async () => {
   const disk = new SimDisk();
   const store = await openStore(disk);
   const whole = block(store, "in three parts");
   const syncs = disk.trace.count("sync");
-  await store.append([whole.subarray(0, 10), whole.subarray(10, 64), whole.subarray(64)], false);
+  await appendTo(store, [whole.subarray(0, 10), whole.subarray(10, 64), whole.subarray(64)]);
   equal(disk.trace.count("sync") - syncs, 1);
   deepEqual(disk.bytes(`${DIRECTORY}/0000000000000000.log`), whole);
   deepEqual(store.files, [{ start: 0, end: whole.length }]);
   await store.close();
 });
 
-Deno.test("append() before recover() is a mistake of the caller", async () => {
+Deno.test("write() before recover() is a mistake of the caller", async () => {
   const disk = new SimDisk();
   await (await storeOf(disk, 1)).close();
   const store = await FileLogStore.open(disk, DIRECTORY, 3);
-  await rejects(store.append([new Uint8Array(64)], false), InvariantError);
+  await rejects(appendTo(store, [new Uint8Array(64)]), InvariantError);
 });
 
 Deno.test("files are named by the position of their first byte, in 16 digits", async () => {
@@ -290,7 +297,7 @@ Deno.test("read() fails as the disk does, and works again afterwards", async () 
 Deno.test("read() keeps a bounded number of files open", async () => {
   const disk = new SimDisk();
   const store = await openStore(disk);
-  for (let count = 0; count < 300; count++) await store.append([block(store, "x")], true);
+  for (let count = 0; count < 300; count++) await appendTo(store, [block(store, "x")], true);
   const into = new Uint8Array(80);
   for (let round = 0; round < 2; round++) {
     await Promise.all(store.files.map(async (file) => {

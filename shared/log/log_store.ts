@@ -52,14 +52,17 @@ export interface LogStore {
   /** Visits the records of one sealed file, for an index that has to be rebuilt. */
   scan(file: LogFileInfo, visitor: RecoveryVisitor): Promise<readonly Damage[]>;
   /**
-   * Appends a block that starts at the log's end; `parts` are its bytes, in order, borrowed until it
-   * resolves. It is durable when it resolves. `roll` begins a new file with this block.
+   * Hands a block that starts at the log's end to the system; `parts` are its bytes, in order, borrowed
+   * until it resolves. It can be read from then on, survives the process, and is durable after the next
+   * {@linkcode sync}. `roll` begins a new file with this block: all before it has been synced.
    *
-   * A rejection with {@linkcode LogError} `no_space` says that the disk was full before anything of
-   * the block was synced: the same call may be made again, and no other one. After any other
-   * rejection the store takes no more blocks: what is on disk is unknown until the next recovery.
+   * A rejection with {@linkcode LogError} `no_space` says that the disk was full: the same call may be
+   * made again, with a sync of what was written before it between at most. After any other rejection
+   * the store takes no more blocks: what is on disk is unknown until the next recovery.
    */
-  append(parts: readonly Uint8Array[], roll: boolean): Promise<void>;
+  write(parts: readonly Uint8Array[], roll: boolean): Promise<void>;
+  /** Has every block that was written durable when it resolves. A rejection is final. */
+  sync(): Promise<void>;
   /** Fills `into` from `position`, within one file; resolves with the bytes read. */
   read(position: number, into: Uint8Array): Promise<number>;
   /** Drops a sealed file and its sidecar. Reads under way finish first. */

@@ -9,7 +9,7 @@ import {
   writeBlockHeader,
 } from "./block.ts";
 import type { CommitLogOwner } from "./commit_log.ts";
-import type { LogError, LogFileInfo, RecoveryVisitor } from "./log_store.ts";
+import type { LogError, LogFileInfo, LogStore, RecoveryVisitor } from "./log_store.ts";
 
 /** A record to write, or one that was read. */
 export interface TestRecord {
@@ -84,10 +84,12 @@ export class Collector implements RecoveryVisitor {
 /** Keeps what a log reports, and adds what `onClosing` adds. */
 export class TestOwner implements CommitLogOwner {
   sequence = 1;
+  readonly writtenEnds: number[] = [];
   readonly durableEnds: number[] = [];
   readonly sealedFiles: LogFileInfo[] = [];
   readonly errors: Error[] = [];
   onClosing: () => void = () => {};
+  onWritten: (end: number) => void = () => {};
   onDurable: (end: number) => void = () => {};
   onStalled: (error: LogError) => Promise<void> = (error) => Promise.reject(error);
 
@@ -97,6 +99,11 @@ export class TestOwner implements CommitLogOwner {
 
   firstSequence(): number {
     return this.sequence;
+  }
+
+  written(end: number): void {
+    this.writtenEnds.push(end);
+    this.onWritten(end);
   }
 
   durable(end: number): void {
@@ -129,4 +136,14 @@ export async function gathered(chunks: AsyncIterable<Uint8Array>): Promise<Uint8
   const copies: Uint8Array[] = [];
   for await (const chunk of chunks) copies.push(chunk.slice());
   return copies;
+}
+
+/** Has a block on disk. */
+export async function appendTo(
+  store: LogStore,
+  parts: readonly Uint8Array[],
+  roll = false,
+): Promise<void> {
+  await store.write(parts, roll);
+  await store.sync();
 }

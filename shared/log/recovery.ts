@@ -2,12 +2,13 @@
  * How a log is read back after a stop of any kind. At each place where a block should start, what is
  * observed is looked up in one table; nothing is decided anywhere else.
  *
- * Why the table is right: one group is in flight at a time, and each block says up to where the log
- * was synced when it was written. So a bad place that nothing vouches for can only be the group that
- * a crash cut short, and nobody was told that it is on disk: cut it off. A bad place below a later
- * block's mark, below what the caller knows to be synced (a checkpoint's position), or in a file that
- * has a successor, was synced once: it is damage, whatever is still good around it is served, and the
- * log goes on. A block of an epoch to come means that the small files beside the log are not its own.
+ * Why the table is right: each block says up to where the log was synced when it was written. So a bad
+ * place that nothing vouches for was written after the last sync, and nobody was told that it is on
+ * disk: cut it off, and with it what was written behind it, so that what is kept is a beginning of the
+ * log. A bad place below a later block's mark, below what the caller knows to be synced (a checkpoint's
+ * position), or in a file that has a successor, was synced once: it is damage, whatever is still good
+ * around it is served, and the log goes on. A block of an epoch to come means that the small files
+ * beside the log are not its own.
  */
 import { crc32 } from "node:zlib";
 import { type DiskFile, invariant } from "../runtime/mod.ts";
@@ -65,7 +66,7 @@ export const RECOVERY_TABLE: readonly Row[] = [
     ["short", "zero", "bad_header", "foreign_block", "cut_block", "bad_records"],
     false,
     "truncate",
-    "it is the group that was being written",
+    "it was written after the last sync",
   ),
 ];
 

@@ -1,7 +1,7 @@
 import { deepEqual, equal, ok } from "node:assert/strict";
 import { SeededRandom, SimDisk } from "../testing/mod.ts";
 import { FileLogStore } from "./file_log_store.ts";
-import { buildBlock, Collector, textRecord } from "./log_test_fixture.ts";
+import { appendTo, buildBlock, Collector, textRecord } from "./log_test_fixture.ts";
 
 const DIRECTORY = "/log";
 const FIRST = `${DIRECTORY}/${"0".repeat(16)}.log`;
@@ -25,10 +25,10 @@ async function openStore(disk: SimDisk, epoch: number, syncedTo = 0): Promise<{
 async function append(store: FileLogStore, epoch: number, text: string, roll = false) {
   const end = store.files.at(-1)?.end ?? 0;
   const block = buildBlock({ epoch, position: end, synced: end }, [textRecord(text)]);
-  await store.append([block], roll);
+  await appendTo(store, [block], roll);
 }
 
-Deno.test("append() fills the last file with zeros ahead of the log and not beyond its size", async () => {
+Deno.test("sync() fills the last file with zeros ahead of the log and not beyond its size", async () => {
   const disk = new SimDisk();
   const { store } = await openStore(disk, 1);
   await append(store, 1, "a");
@@ -38,7 +38,7 @@ Deno.test("append() fills the last file with zeros ahead of the log and not beyo
   ok(bytes.subarray(store.files[0]!.end).every((byte) => byte === 0));
 });
 
-Deno.test("append() writes no zeros behind a large group, nor when it is not asked to", async () => {
+Deno.test("sync() writes no zeros behind a large group, nor when it is not asked to", async () => {
   const disk = new SimDisk();
   const store = await FileLogStore.open(disk, DIRECTORY, 1, 1 << 20);
   await store.recover(0, new Collector());
