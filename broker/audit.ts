@@ -62,6 +62,7 @@ export type AuditEvent =
     readonly channels: number;
     readonly owed: number;
   }
+  | { readonly event: "topic_configured"; readonly topic: string; readonly policy: string }
   | { readonly event: "topic_emptied"; readonly topic: string; readonly messages: number }
   /** Given up below the offset `to`, at a topic's limit; a message counts for each channel owed it. */
   | {

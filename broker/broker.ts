@@ -2,7 +2,8 @@
  * The broker: topics and channels over one storage, and the operations that every door (NSQ over
  * TCP, HTTP) is made of. Not tied to any protocol or socket.
  *
- * - What has to be durable before it is answered is answered through {@linkcode Broker.await}.
+ * - What has to be durable before it is answered is answered through {@linkcode Broker.await}; a publish
+ *   to a relaxed topic has to be written only.
  * - Work that an input leaves behind (dispatching channels, flushing connections) runs once, after
  *   the input, in the same turn of the event loop.
  * - A failed write ends publishing for good: `failed` is called, and the process is to be restarted.
@@ -41,12 +42,14 @@ import {
   Topic,
 } from "./queue/mod.ts";
 import {
+  changedPolicy,
   ChannelState,
   SCRUB_RATE_BYTES_DEFAULT,
   Scrubber,
   type ScrubOptions,
   Storage,
   type StorageOptions,
+  type TopicPolicy,
   TopicState,
 } from "./storage/mod.ts";
 import { type Flushable, Turn } from "./turn.ts";
@@ -93,6 +96,8 @@ export interface RegistryListener {
 export interface DurableWaiter {
   /** Everything below `end` is on disk. Returns whether it waits for more. */
   durable(end: number): boolean;
+  /** Publishes to relaxed topics that end below `end` may be confirmed. Returns the same. */
+  written?(end: number): boolean;
   /** Nothing more will become durable. */
   failed(error: Error): void;
 }
@@ -228,6 +233,7 @@ export class Broker implements ChannelEffects {
   static async open(seams: BrokerSeams, options: BrokerOptions): Promise<Broker> {
     const holder: { broker: Broker | null } = { broker: null };
     const storage = await Storage.open(seams.disk, seams.clock, options.storage, {
+      written: (topics, end) => holder.broker?.written(topics, end),
       durable: (topics, end) => holder.broker?.durable(topics, end),
       stalled: (error) => holder.broker?.stalled(error),
       failed: (error) => holder.broker?.fail(error),
@@ -382,6 +388,23 @@ export class Broker implements ChannelEffects {
     if (!paused) topic.appended(this.clock.monoMs(), this.clock.wallMs());
   }
 
+  /**
+   * Changes the policy of a topic, null for the broker's setting; a topic made anew has none. Returns
+   * whether anything has changed. `Storage.allowPolicies` has resolved.
+   */
+  configureTopic(topic: Topic, changes: TopicPolicy): boolean {
+    const { state } = topic;
+    const policy = changedPolicy(state.policy, changes);
+    const text = JSON.stringify(policy);
+    if (text === JSON.stringify(state.policy)) return false;
+    this.storage.decide({ type: "topic_configured", topic: state.number, policy });
+    this.logger.info("Configured a topic", { topic: state.name, policy: text });
+    if (!state.ephemeral) {
+      this.audit.record({ event: "topic_configured", topic: state.name, policy: text });
+    }
+    return true;
+  }
+
   /** Stops or starts delivery of a channel. */
   pauseChannel(channel: Channel, paused: boolean): void {
     const { state } = channel;
@@ -461,7 +484,7 @@ export class Broker implements ChannelEffects {
 
   /**
    * Publishes `body[start, end)`; it is copied. `dueMs` is Unix ms, 0 for at once. Whoever confirms it
-   * waits for `position`. Throws {@linkcode RefusedError}. `admit` and `hasRoom` have been asked.
+   * waits for `position`, as the topic's mode says. Throws {@linkcode RefusedError}. `admit` and `hasRoom` have been asked.
    */
   publish(topic: Topic, body: Uint8Array, start: number, end: number, dueMs: number): void {
     this.#checkAccepting();
@@ -476,13 +499,13 @@ export class Broker implements ChannelEffects {
     writeMessageId(ring, wire + MESSAGE_ID_OFFSET, storage.nodeId, sequence);
     ring.set(body.subarray(start, end), wire + MESSAGE_BODY_OFFSET);
     storage.endMessage();
-    storage.commit();
+    storage.commitTo(topic.state);
     topic.messageCount++;
     topic.messageBytes += end - start;
     topic.quotaRoomBytes -= wireBytes;
   }
 
-  /** Has `waiter` told of every group that becomes durable, until it waits for no more. */
+  /** Has `waiter` told of every group that becomes durable or is written, until it waits for no more. */
   await(waiter: DurableWaiter): void {
     this.#waiters.push(waiter);
   }
@@ -502,6 +525,23 @@ export class Broker implements ChannelEffects {
         failed: reject,
       })
     );
+  }
+
+  /** Resolves when a publish to `topic` that ends at `position` may be confirmed, or rejects. */
+  confirmable(topic: Topic, position: number): Promise<void> {
+    const { storage } = this;
+    if (!storage.isRelaxed(topic.state)) return this.durableTo(position);
+    if (storage.confirmableEnd >= position) return Promise.resolve();
+    if (this.failure !== null) return Promise.reject(this.failure);
+    storage.commitTo(topic.state);
+    return new Promise((resolve, reject) => {
+      const told = (end: number) => {
+        if (end < position) return true;
+        resolve();
+        return false;
+      };
+      this.await({ written: told, durable: told, failed: reject });
+    });
   }
 
   /** Calls `flush` after the input at hand. */
@@ -550,11 +590,19 @@ export class Broker implements ChannelEffects {
     this.#turn.wake(channel);
   }
 
+  /** What the storage reports: relaxed messages are written. */
+  written(states: readonly TopicState[], end: number): void {
+    this.#appended(states);
+    const waiters = this.#waiters;
+    this.#waiters = [];
+    for (const waiter of waiters) {
+      if (waiter.written?.(end) ?? true) this.#waiters.push(waiter);
+    }
+  }
+
   /** What the storage reports: a group is on disk. */
   durable(states: readonly TopicState[], end: number): void {
-    const nowMs = this.clock.monoMs();
-    const wallMs = this.clock.wallMs();
-    for (const state of states) this.topics.get(state.name)?.appended(nowMs, wallMs);
+    this.#appended(states);
     const waiters = this.#waiters;
     this.#waiters = [];
     for (const waiter of waiters) if (waiter.durable(end)) this.#waiters.push(waiter);
@@ -575,6 +623,12 @@ export class Broker implements ChannelEffects {
     this.#waiters = [];
     for (const waiter of waiters) waiter.failed(error);
     this.onFailure(error);
+  }
+
+  #appended(states: readonly TopicState[]): void {
+    const nowMs = this.clock.monoMs();
+    const wallMs = this.clock.wallMs();
+    for (const state of states) this.topics.get(state.name)?.appended(nowMs, wallMs);
   }
 
   /** What is ephemeral is meant to go: it is not recorded. */

@@ -25,6 +25,7 @@ import {
   type ValuesOf,
 } from "@sluice/shared/config";
 import { QUOTA_ACTIONS } from "./quota.ts";
+import { ACK_MODES } from "./storage/mod.ts";
 import { nsqdFlagsRefused, nsqdFlagsWithoutEffect } from "./nsqd_flags.ts";
 
 /** The longest silence of a client that negotiates no heartbeat interval: two of them. No flag. */
@@ -225,6 +226,18 @@ function storageSettings() {
       default: "0s",
       doc: "Give up the oldest log file when publishes have been refused for want of space for " +
         "so long, and so on until they are taken; 0 to keep everything, whatever happens.",
+      group,
+    }),
+    ackMode: setting({
+      name: "ack-mode",
+      kind: choice(ACK_MODES),
+      default: "durable",
+      doc:
+        "When a publish is confirmed, in topics without a policy of their own. durable: once it is " +
+        "on disk; nothing confirmed is lost. write_ack: once it is written; a power cut loses the " +
+        "latest, which no consumer has seen. nsq_relaxed: the same, and consumers are given messages " +
+        "before they are on disk: what a power cut loses may have been delivered. The latest is at " +
+        "most 2,500 messages and 8 MiB, and is synced after 10 ms. kill -9 loses nothing in any mode.",
       group,
     }),
     scrubRateBytes: setting({

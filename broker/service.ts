@@ -293,6 +293,7 @@ export function brokerOptions(settings: ServiceSettings): BrokerOptions {
       indexCacheBytes: values.indexCacheBytes,
       bodyBytesMax: values.maxMsgSizeBytes,
       finishSyncIntervalMs: values.finishSyncIntervalMs,
+      ackMode: values.ackMode,
     },
     channel: {
       msgTimeoutMsMax: values.maxMsgTimeoutMs,

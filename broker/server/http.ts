@@ -28,6 +28,7 @@ import type { Session } from "./session.ts";
 import { producerStats, topicStats } from "./stats.ts";
 import { statsText } from "./stats_text.ts";
 import { storageRoutes } from "./storage_http.ts";
+import { topicPolicyRoutes } from "./topic_policy_http.ts";
 
 /** What `/info` says, and limits of publishing. */
 export interface HttpOptions extends HttpPublisherOptions {
@@ -64,6 +65,7 @@ export function brokerHttp(
     routes: [
       ...door.routes(),
       ...storageRoutes(broker),
+      ...topicPolicyRoutes(broker),
       healthRoute(broker),
       { method: "POST", path: "/pub", handle: ({ request }) => publisher.publish(request) },
       { method: "POST", path: "/mpub", handle: ({ request }) => publisher.publishMany(request) },

@@ -1,5 +1,6 @@
 /**
- * `/pub` and `/mpub`: contract section 3.2. A 200 is sent once the messages are on disk.
+ * `/pub` and `/mpub`: contract section 3.2. A 200 is sent once the messages are on disk, or
+ * as the topic's mode says.
  *
  * ```
  * text mpub   = message *( LF message )                ; empty lines are skipped, CR is kept
@@ -202,18 +203,14 @@ export class HttpPublisher {
       await broker.room();
       this.#admit(topic);
     }
+    let into = topic;
     try {
       for (const { start, end } of parts.each()) {
         while (!isWhole && !broker.hasRoom(end - start, 1)) await broker.room();
-        broker.publish(
-          topic.deleted ? broker.ensureTopic(topic.state.name) : topic,
-          body,
-          start,
-          end,
-          dueMs,
-        );
+        if (into.deleted) into = broker.ensureTopic(into.state.name);
+        broker.publish(into, body, start, end, dueMs);
       }
-      await broker.durableTo(broker.position);
+      await broker.confirmable(into, broker.position);
     } catch (error) {
       throw refusal(error);
     }

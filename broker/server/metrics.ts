@@ -59,8 +59,45 @@ export function registerMetrics(registry: MetricsRegistry, source: () => Metrics
   );
   gauge(
     "sluice_log_undurable_bytes",
-    "Bytes written to the log and not on disk yet.",
+    "Bytes put in the log and not on disk yet.",
     () => source().broker.storage.log.end - source().broker.storage.log.durableEnd,
+  );
+  const window = () => source().broker.storage.lossWindow;
+  gauge(
+    "sluice_loss_window_messages",
+    "Messages that a power cut would take although they were confirmed or delivered.",
+    () => window().messages,
+  );
+  gauge(
+    "sluice_loss_window_highest_messages",
+    "The most of them at a time since the start.",
+    () => window().messagesHighest,
+  );
+  gauge("sluice_loss_window_bytes", "Bytes of these messages.", () => window().bytes);
+  gauge(
+    "sluice_loss_window_highest_bytes",
+    "The most bytes of them at a time since the start.",
+    () => window().bytesHighest,
+  );
+  gauge(
+    "sluice_loss_window_age_seconds",
+    "How long the oldest of these messages has been one.",
+    () => window().ageMs / 1000,
+  );
+  gauge(
+    "sluice_loss_window_highest_age_seconds",
+    "The longest that a message has been one since the start.",
+    () => window().ageMsHighest / 1000,
+  );
+  registry.counter(
+    {
+      name: "sluice_loss_window_syncs_total",
+      help: "Syncs that emptied the loss window, by the limit that asked for them.",
+      labels: ["reason"],
+    },
+    (set) => {
+      for (const [reason, count] of Object.entries(window().syncs)) set({ reason }, count);
+    },
   );
   gauge(
     "sluice_log_failed",

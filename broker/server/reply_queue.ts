@@ -1,13 +1,15 @@
 /**
- * Replies in the order of their commands, each held back until what it confirms is on disk. A client
- * matches replies first in, first out, so a reply that is ready waits for those before it.
+ * Replies in the order of their commands, each held back until what it confirms is on disk, or for a
+ * publish to a relaxed topic until it is written. A client matches replies first in, first out, so a
+ * reply that is ready waits for those before it.
  */
 import { OK_FRAME } from "@sluice/shared/protocol";
 import type { Outbox } from "./outbox.ts";
 
 interface Held {
-  /** The log has to be durable up to here. */
+  /** The log has to be durable up to here, or written. */
   position: number;
+  readonly isRelaxed: boolean;
   /** The group of the log it belongs to; OKs of one group are one entry. */
   readonly group: number;
   /** OKs to send, or the frame. */
@@ -37,30 +39,33 @@ export class ReplyQueue {
     return this.#heldBytes;
   }
 
-  /** Adds an OK for what was written in `group`, durable at `position`. */
-  ok(group: number, position: number): void {
+  /** Adds an OK for what belongs to `group` and ends at `position`. */
+  ok(group: number, position: number, isRelaxed = false): void {
     const last = this.#held.at(-1);
-    if (last !== undefined && last.frame === null && last.group === group) {
+    if (
+      last !== undefined && last.frame === null && last.group === group &&
+      last.isRelaxed === isRelaxed
+    ) {
       last.oks++;
       last.position = position;
       return;
     }
-    this.#held.push({ position, group, oks: 1, frame: null });
+    this.#held.push({ position, isRelaxed, group, oks: 1, frame: null });
     this.#heldBytes += ENTRY_BYTES;
   }
 
   /** Adds a frame; `position` is 0 when it confirms nothing. */
   frame(frame: Uint8Array, position: number): void {
     if (this.#held.length === 0 && position === 0) return this.#outbox.add(frame);
-    this.#held.push({ position, group: -1, oks: 0, frame });
+    this.#held.push({ position, isRelaxed: false, group: -1, oks: 0, frame });
     this.#heldBytes += ENTRY_BYTES + frame.length;
   }
 
-  /** Releases what `durableEnd` allows; returns whether anything went out. */
-  release(durableEnd: number): boolean {
+  /** Releases what the ends of the log allow; returns whether anything went out. */
+  release(durableEnd: number, confirmableEnd = durableEnd): boolean {
     let count = 0;
     for (const held of this.#held) {
-      if (held.position > durableEnd) break;
+      if (held.position > (held.isRelaxed ? confirmableEnd : durableEnd)) break;
       count++;
       this.#heldBytes -= ENTRY_BYTES + (held.frame?.length ?? 0);
       if (held.frame !== null) this.#outbox.add(held.frame);

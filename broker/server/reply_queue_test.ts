@@ -41,6 +41,18 @@ Deno.test("ReplyQueue holds every reply behind one that has to wait, in order", 
   equal(replies.heldBytes, 0);
 });
 
+Deno.test("ReplyQueue lets the OK of a relaxed publish go once it is written, and nothing past one that is not durable", () => {
+  const { replies, sent } = fixture();
+  replies.ok(0, 100, true);
+  replies.ok(0, 150);
+  replies.ok(0, 200, true);
+  replies.frame(utf8Bytes("a"), 0);
+  equal([replies.release(0, 99), sent()], [false, ""]);
+  equal([replies.release(0, 1000), sent()], [true, "+"]);
+  equal([replies.release(149, 1000), sent()], [false, "+"]);
+  equal([replies.release(150, 1000), sent(), replies.isEmpty], [true, "+++a", true]);
+});
+
 Deno.test("ReplyQueue counts the memory it holds; OKs of one group take it once", () => {
   const { replies } = fixture();
   for (let index = 0; index < 1000; index++) replies.ok(5, 10 + index);

@@ -366,20 +366,21 @@ export class Session implements ConsumerPort, LinkOwner {
   #publish(verb: PublishVerb, deferMs: number): void {
     const { bodyBuffer, bodyStart, bodyEnd } = this.#decoder;
     const broker = this.#broker;
+    let topic: Topic;
     try {
       broker.admit();
       if (!broker.hasRoom(bodyEnd - bodyStart, 1)) {
         this.#retry = CommandEvent.BODY;
         return;
       }
-      const topic = this.#targets();
+      topic = this.#targets();
       broker.admitTo(topic);
       const dueMs = deferMs === 0 ? 0 : broker.clock.wallMs() + deferMs;
       broker.publish(topic, bodyBuffer, bodyStart, bodyEnd, dueMs);
     } catch (error) {
       return this.#refused(verb, error);
     }
-    this.#confirm(1);
+    this.#confirm(topic, 1);
   }
 
   #publishMany(): void {
@@ -396,6 +397,7 @@ export class Session implements ConsumerPort, LinkOwner {
     // All of it goes into one group, unless it is too large for any.
     const bytes = bodyEnd - bodyStart;
     const isWhole = storage.fitsGroup(bytes, scanner.messageCount);
+    let topic: Topic;
     try {
       // What has begun goes on to its end.
       if (!this.#walking) this.#broker.admit();
@@ -403,7 +405,7 @@ export class Session implements ConsumerPort, LinkOwner {
         this.#retry = CommandEvent.BODY;
         return;
       }
-      const topic = this.#targets();
+      topic = this.#targets();
       if (!this.#walking) {
         this.#broker.admitTo(topic);
         scanner.rewind();
@@ -421,7 +423,7 @@ export class Session implements ConsumerPort, LinkOwner {
     } catch (error) {
       return this.#refused(Verb.MPUB, error);
     }
-    this.#confirm(scanner.messageCount);
+    this.#confirm(topic, scanner.messageCount);
   }
 
   /** The topic that the command line names, made when missing. */
@@ -430,11 +432,11 @@ export class Session implements ConsumerPort, LinkOwner {
     return this.targets.find(this.#broker, line.buffer, line.paramStart(0), line.paramEnd(0));
   }
 
-  /** Answers a publish of `messages` once it is on disk. */
-  #confirm(messages: number): void {
+  /** Answers a publish of `messages` once it is on disk, or as the topic's mode says. */
+  #confirm(topic: Topic, messages: number): void {
     this.#unstage();
     this.targets.count(messages);
-    this.#link.confirm();
+    this.#link.confirm(this.#broker.storage.isRelaxed(topic.state));
   }
 
   #refused(verb: PublishVerb, error: unknown): void {

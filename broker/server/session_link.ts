@@ -7,7 +7,8 @@
  *    '---------------- broken, silent, stuck, close() --------------------------------^
  * ```
  *
- * - Answers go out in the order they were made, each once the log is durable up to its position.
+ * - Answers go out in the order they were made, each once the log is durable up to its position, or for
+ *   a publish to a relaxed topic once it is written.
  * - A client that leaves too many answers unread is not read from ({@linkcode SessionLink.blocked}).
  * - A client that is silent for two heartbeat intervals, or does not take a write for one, is closed
  *   without a word. A silence that is ours, because the broker has no room, does not count.
@@ -105,10 +106,10 @@ export class SessionLink implements DurableWaiter, Flushable, OutboxListener {
     this.#lastCommandMs = this.#broker.clock.monoMs();
   }
 
-  /** Answers OK once what was just written to the log is on disk. */
-  confirm(): void {
+  /** Answers OK once what was just put in the log is on disk, or with the system if that is enough. */
+  confirm(isRelaxed: boolean): void {
     const { log } = this.#broker.storage;
-    this.#replies.ok(log.groupStart, log.end);
+    this.#replies.ok(log.groupStart, log.end, isRelaxed);
     this.#await();
   }
 
@@ -172,9 +173,13 @@ export class SessionLink implements DurableWaiter, Flushable, OutboxListener {
 
   // DurableWaiter
 
+  written(_end: number): boolean {
+    return this.durable(this.#broker.storage.log.durableEnd);
+  }
+
   durable(end: number): boolean {
     if (this.closed) return false;
-    if (this.#replies.release(end)) this.#flushLater();
+    if (this.#replies.release(end, this.#broker.storage.confirmableEnd)) this.#flushLater();
     if (this.#messagesFrom !== 0 && this.#messagesFrom <= end) {
       this.#messagesFrom = 0;
       this.#owner.writableAgain();

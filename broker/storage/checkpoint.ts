@@ -5,7 +5,7 @@
  * ```
  * checkpoint = header *topic end
  * header(1)  = format:u32
- * topic      = topic_begin *channel topic_end
+ * topic      = topic_begin *channel [policy] topic_end
  * topic_begin(2)   = number:u32 ephemeral:u8 name
  * channel    = channel_begin [*page floor] *requeue
  * channel_begin(3) = number:u32 includes:u64 paused:u8 start:u64 floor:u64 name
@@ -14,6 +14,7 @@
  * requeue(6) = offset:u64 attempts:u32 due:u64
  * topic_end(7)     = includes:u64 tail:u64 keep_from:u64 paused:u8 paused_at:u64
  * end(8)     = position:u64 next_topic:u32 next_channel:u32
+ * policy(9)  = JSON                      ; of the topic; absent when nothing was decided for it
  * ```
  *
  * It has one position at which replay begins (the file's), and each topic and channel has the
@@ -36,6 +37,7 @@ import { LogError } from "@sluice/shared/log";
 import { ChunkReader, ChunkWriter, type SliceLimits } from "./checkpoint_chunk.ts";
 import { fillRun, findRuns, PAGE_WORDS } from "./finished_page.ts";
 import { BrokerState, ChannelState, TopicState } from "./state.ts";
+import type { TopicPolicy } from "./topic_policy.ts";
 
 const FORMAT = 1;
 
@@ -47,6 +49,7 @@ const FLOOR = 5;
 const REQUEUE = 6;
 const TOPIC_END = 7;
 const END = 8;
+const POLICY = 9;
 
 /** The runs of the page under work. One with more runs than fit is not larger as words. */
 const RUNS = new Uint16Array(2 * (PAGE_WORDS - 1));
@@ -158,6 +161,10 @@ function writePage(
 }
 
 function writeTopicEnd(chunk: ChunkWriter, topic: TopicState, includes: number): void {
+  if (Object.keys(topic.policy).length > 0) {
+    chunk.u8(POLICY);
+    chunk.text(JSON.stringify(topic.policy));
+  }
   chunk.u8(TOPIC_END);
   chunk.u64(includes);
   chunk.u64(topic.tail);
@@ -232,6 +239,9 @@ class Decoder {
         this.#openChannel().requeues.set(offset, attempts, chunk.u64());
         return;
       }
+      case POLICY:
+        this.#openTopic().policy = JSON.parse(chunk.text()) as TopicPolicy;
+        return;
       case TOPIC_END:
         readTopicEnd(chunk, this.#openTopic());
         this.#topic = null;

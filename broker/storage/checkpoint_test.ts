@@ -8,6 +8,8 @@ import type { Event } from "./records.ts";
 import { applyFinish, applyRequeue, BrokerState, ChannelState, type TopicState } from "./state.ts";
 
 const LARGEST = 2 ** 48 - 1;
+/** With a name that only a newer release knows. */
+const POLICY = { ack_mode: "write_ack", later: { "any": [1, "é"] } };
 /** Every entry is a slice of its own. */
 const SMALLEST: SliceLimits = { bytes: 1, work: 1 };
 
@@ -26,6 +28,7 @@ function fullState(): BrokerState {
   state.applyEvent({ type: "channel_paused", channel: 7, paused: true });
   state.applyEvent({ type: "topic_paused", topic: 1, paused: true, at: 18 });
   state.applyEvent({ type: "topic_emptied", topic: 1, from: 18, to: 20 });
+  state.applyEvent({ type: "topic_configured", topic: 1, policy: POLICY });
   return state;
 }
 
@@ -48,7 +51,7 @@ Deno.test("decodeCheckpoint() refuses another format and throws on what is no wh
     ...slices.map((_, length) => slices.slice(0, length)),
   ];
   for (const chunks of malformed) await rejects(decoded(chunks), code("damaged"));
-  for (const tag of [3, 4, 5, 6, 7]) {
+  for (const tag of [3, 4, 5, 6, 7, 9]) {
     await rejects(decoded([header, Uint8Array.of(tag, ...new Uint8Array(64))]), code("damaged"));
   }
   await rejects(decoded([header, first.subarray(0, 5)]), RangeError);
@@ -67,6 +70,7 @@ Deno.test("decodeCheckpoint() gives the state that encodeCheckpoint() was given,
     const mail = again.channelsByNumber.get(2)!;
     equal(topic.channels.get("mail"), mail);
     equal(mail.topic, topic);
+    deepEqual([topic.policy, topic.ackMode], [POLICY, "write_ack"]);
     deepEqual([mail.finished.floor, mail.finished.ranges()], [5, [9, 11, 12, 13, 18, 20]]);
     deepEqual([...mail.requeues], [[11, { attempts: 65_535, dueMs: 1_800_000_000_000 }]]);
     deepEqual([topic.includes, mail.includes, again.orphansFrom], [LARGEST, LARGEST, LARGEST]);
@@ -243,12 +247,13 @@ class Recorded {
       { type: "channel_paused", channel: channel.number, paused },
       { type: "topic_paused", topic: topic.number, paused, at: topic.tail },
       { type: "topic_emptied", topic: topic.number, from, to: topic.tail },
+      { type: "topic_configured", topic: topic.number, policy: paused ? { from } : {} },
       { type: "channel_emptied", channel: channel.number, to },
       { type: "channel_deleted", channel: channel.number, keepFrom },
       { type: "channel_deleted", channel: channel.number, keepFrom: topic.keepFrom },
       { type: "topic_deleted", topic: topic.number },
     ];
-    this.#event(random.pick(this.#churns ? events.slice(4) : events));
+    this.#event(random.pick(this.#churns ? events.slice(5) : events));
   }
 
   #event(event: Event): void {

@@ -15,9 +15,9 @@ export function textOf(state: BrokerState): string {
 }
 
 function topicOf(topic: TopicState): unknown {
-  const { number, name, ephemeral, tail, keepFrom, paused, pausedAt } = topic;
+  const { number, name, ephemeral, tail, keepFrom, paused, pausedAt, policy } = topic;
   const channels = sorted(topic.channels).filter((channel) => !channel.ephemeral).map(channelOf);
-  return { number, name, ephemeral, tail, keepFrom, paused, pausedAt, channels };
+  return { number, name, ephemeral, tail, keepFrom, paused, pausedAt, policy, channels };
 }
 
 function channelOf(channel: ChannelState): unknown {

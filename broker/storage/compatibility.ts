@@ -15,10 +15,12 @@ import { type Disk, DiskError, invariant, readWhole, replaceFile } from "@sluice
 
 /** The file, beside FORMAT. */
 export const COMPATIBILITY_FILE = "COMPATIBILITY";
+/** Level 2: topics have policies, an event and an entry of checkpoints. */
+export const POLICY_LEVELS: CompatibilityLevels = { reader: 2, writer: 2 };
 /** This release reads folders up to this level. */
-export const READER_LEVEL = 1;
+export const READER_LEVEL = 2;
 /** This release writes to folders up to this level. */
-export const WRITER_LEVEL = 1;
+export const WRITER_LEVEL = 2;
 /** No release comes near it; a number above it is damage. */
 const LEVEL_MAX = 65_535;
 const FILE_BYTES_MAX = 65_536;

@@ -1,6 +1,7 @@
 /** The broker's durable state: records, index, checkpoints, reclaim. Message payloads are opaque bytes. */
 export * from "./due_heap.ts";
 export * from "./finished_set.ts";
+export * from "./loss_window.ts";
 export * from "./records.ts";
 export * from "./requeue_table.ts";
 export * from "./run_bytes.ts";
@@ -9,3 +10,4 @@ export * from "./state.ts";
 export * from "./storage.ts";
 export * from "./index_word.ts";
 export * from "./topic_index.ts";
+export * from "./topic_policy.ts";

@@ -15,6 +15,7 @@
  */
 import { invariant } from "@sluice/shared/runtime";
 import { readU64, writeU64 } from "@sluice/shared/log";
+import type { TopicPolicy } from "./topic_policy.ts";
 
 export const MESSAGE_KIND = 1;
 export const FINISH_KIND = 2;
@@ -48,6 +49,8 @@ export type Event =
     readonly paused: boolean;
     readonly at: number;
   }
+  /** The whole policy, in place of the one before. */
+  | { readonly type: "topic_configured"; readonly topic: number; readonly policy: TopicPolicy }
   | {
     readonly type: "topic_emptied";
     readonly topic: number;

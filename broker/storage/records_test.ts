@@ -154,6 +154,7 @@ Deno.test("decodeEvent() gives every event that encodeEvent() was given, and thr
     { type: "topic_paused", topic: 1, paused: true, at: OFFSET_MAX },
     { type: "topic_emptied", topic: 1, from: 0, to: 7 },
     { type: "topic_trimmed", topic: 1, to: 7 },
+    { type: "topic_configured", topic: 1, policy: { ack_mode: "durable", later: 7 } },
     { type: "channel_created", topic: 1, channel: 2, name: "mail", start: 3 },
     { type: "channel_deleted", channel: 2, keepFrom: 5 },
     { type: "channel_paused", channel: 2, paused: false },

@@ -19,6 +19,7 @@ import { FinishedSet } from "./finished_set.ts";
 import type { Event, Requeue } from "./records.ts";
 import { RequeueTable } from "./requeue_table.ts";
 import { TopicIndex } from "./topic_index.ts";
+import { type AckMode, ackModeOf, NO_POLICY, type TopicPolicy } from "./topic_policy.ts";
 
 /** A channel's durable part. `number` is 0 for an ephemeral one, which the log knows nothing of. */
 export class ChannelState {
@@ -52,12 +53,16 @@ export class TopicState {
   includes = 0;
   /** The next offset. */
   tail = 0;
-  /** Messages below are on disk and may be delivered. */
+  /** Messages below may be delivered: they are on disk, or in mode `nsq_relaxed` written. */
   durableTail = 0;
-  /** What `durableTail` becomes when the group being synced is on disk. */
+  /** What `durableTail` becomes at the next sync. */
   syncingTail = 0;
+  /** What `syncingTail` becomes when the group being written is. */
+  writingTail = 0;
   /** Whether the group being filled holds messages of this topic. */
   touched = false;
+  /** Whether a group that is written and not synced does. */
+  unsynced = false;
   keepFrom = 0;
   /** False while the channels that others know for it are being asked for. */
   settled = true;
@@ -67,8 +72,25 @@ export class TopicState {
   hiddenDue: number[] = [];
   /** Deferred messages that came due while kept for the first channel. */
   keptDue: number[] = [];
+  #policy = NO_POLICY;
+  #ackMode: AckMode | null = null;
 
   constructor(readonly number: number, readonly name: string, readonly ephemeral: boolean) {}
+
+  /** What was decided for this topic alone. */
+  get policy(): TopicPolicy {
+    return this.#policy;
+  }
+
+  set policy(policy: TopicPolicy) {
+    this.#policy = policy;
+    this.#ackMode = ackModeOf(policy);
+  }
+
+  /** Its own mode; null for the broker's. */
+  get ackMode(): AckMode | null {
+    return this.#ackMode;
+  }
 
   get durableChannelCount(): number {
     let count = 0;
@@ -151,6 +173,12 @@ export class BrokerState {
         if (position < topic.includes) return null;
         topic.paused = event.paused;
         topic.pausedAt = event.at;
+        return null;
+      }
+      case "topic_configured": {
+        const topic = this.topicsByNumber.get(event.topic);
+        if (topic === undefined) return this.#orphan(position);
+        if (position >= topic.includes) topic.policy = event.policy;
         return null;
       }
       case "topic_emptied": {

@@ -37,6 +37,7 @@ Deno.test("records of a topic or channel that is not known are counted and chang
     { type: "topic_paused", topic: 4, paused: true, at: 1 },
     { type: "topic_emptied", topic: 4, from: 0, to: 1 },
     { type: "topic_trimmed", topic: 4, to: 1 },
+    { type: "topic_configured", topic: 4, policy: {} },
     { type: "channel_created", topic: 4, channel: 5, name: "mail", start: 0 },
     { type: "channel_deleted", channel: 5, keepFrom: 0 },
     { type: "channel_paused", channel: 5, paused: true },
@@ -233,7 +234,8 @@ Deno.test("records of what a topic or channel includes already are passed over f
   state.applyEvent({ type: "topic_trimmed", topic: 1, to: 3 }, 99);
   deepEqual([topic.keepFrom, later.finished.floor, channel.finished.floor], [0, 0, 3]);
   state.applyEvent({ type: "topic_paused", topic: 1, paused: true, at: 8 }, 99);
-  equal(topic.paused, false);
+  state.applyEvent({ type: "topic_configured", topic: 1, policy: { ack_mode: "write_ack" } }, 99);
+  deepEqual([topic.paused, topic.policy], [false, {}]);
   state.applyEvent({ type: "channel_paused", channel: 2, paused: true }, 99);
   equal(later.paused, false);
   state.applyEvent({ type: "channel_emptied", channel: 2, to: 5 }, 99);
@@ -248,7 +250,9 @@ Deno.test("records of what a topic or channel includes already are passed over f
   state.applyEvent({ type: "channel_paused", channel: 2, paused: true }, 100);
   state.applyFinish(2, 6, 100);
   state.applyRequeue({ channel: 2, offset: 7, attempts: 1, dueMs: 0 }, 100);
+  state.applyEvent({ type: "topic_configured", topic: 1, policy: { ack_mode: "write_ack" } }, 100);
   deepEqual([topic.keepFrom, topic.paused, later.paused], [3, true, true]);
+  equal(topic.ackMode, "write_ack");
   deepEqual([later.finished.floor, later.finished.above, later.requeues.size], [3, 1, 1]);
   state.applyEvent({ type: "channel_deleted", channel: 2, keepFrom: 9 }, 100);
   equal(topic.keepFrom, 9);

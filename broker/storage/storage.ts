@@ -2,7 +2,9 @@
  * The durable side of a broker: typed operations over one commit log. Each changes the state at once
  * and puts its record in the group being filled; `durable` reports what a sync has made safe.
  *
- * - A message is visible to channels (`durableTail`) only when its bytes are on disk.
+ * - A message is visible to channels (`durableTail`) only when its bytes are on disk, or in a topic of
+ *   mode `nsq_relaxed` when they are written.
+ * - Messages of relaxed topics are written at once and synced in the background: see `loss_window.ts`.
  * - Finishes are gathered per channel and written with the next group, or after
  *   `finishSyncIntervalMs` when nothing else is written. A crash before that only redelivers.
  * - What an ephemeral channel does is not written; an ephemeral topic is written and forgotten at the
@@ -21,6 +23,7 @@ import {
   recordBytes,
 } from "@sluice/shared/log";
 import { type Clock, type Disk, DiskError, invariant, type Timer } from "@sluice/shared/runtime";
+import { POLICY_LEVELS, raiseCompatibility } from "./compatibility.ts";
 import { DataFolder, LOG_FOLDER, SEQUENCE_BLOCK } from "./data_folder.ts";
 import {
   DUE_ATTRIBUTE_BYTES,
@@ -38,6 +41,7 @@ import {
   writeRequeue,
 } from "./records.ts";
 import { IndexPages } from "./index_pages.ts";
+import { LOSS_WINDOW_LIMITS, LossWindow, type LossWindowLimits } from "./loss_window.ts";
 import { restoreIndex, runsOf } from "./rebuild_index.ts";
 import { recoverState } from "./recover_state.ts";
 import {
@@ -48,6 +52,7 @@ import {
   type ChannelState,
   type TopicState,
 } from "./state.ts";
+import type { AckMode } from "./topic_policy.ts";
 import { Upkeep } from "./upkeep.ts";
 
 /** Settings of a {@linkcode Storage}; sizes in bytes. */
@@ -63,10 +68,16 @@ export interface StorageOptions {
   /** The largest message body that will ever be read. */
   readonly bodyBytesMax: number;
   readonly finishSyncIntervalMs: number;
+  /** Of topics without one of their own; `durable` when absent. */
+  readonly ackMode?: AckMode;
+  /** What a power cut may take of relaxed topics; {@linkcode LOSS_WINDOW_LIMITS} when absent. */
+  readonly lossWindow?: LossWindowLimits;
 }
 
 /** What a storage tells its owner. */
 export interface StorageOwner {
+  /** Relaxed messages up to `end` are written: these topics show more, and publishes may be confirmed. */
+  written?(topics: readonly TopicState[], end: number): void;
   /** New messages of these topics are on disk, and so is everything below `end`. */
   durable(topics: readonly TopicState[], end: number): void;
   /** The disk was full, once more, for what has to be written; it is tried again. */
@@ -88,6 +99,8 @@ export interface StorageOpening {
 }
 
 const FINISH_OFFSETS_PER_RECORD_MAX = 65_536;
+/** Bytes of relaxed messages that are not synced: half of what may be not durable at all. */
+const LOSS_WINDOW_SHARE = 4;
 /** Finishes that wait for a group are bounded to this share of the ring, at one a 64 bytes. */
 const UNWRITTEN_SHARE = 64;
 /** The most that a message takes in the log besides its body. */
@@ -106,6 +119,8 @@ export class Storage {
   readonly reader: LogReader;
   readonly nodeId: number;
   readonly opening: StorageOpening;
+  /** What a power cut may take of relaxed topics. */
+  readonly lossWindow: LossWindow;
   /** Counted since the start. */
   readonly counters = { groups: 0, messages: 0, messageBytes: 0, finishes: 0, checkpoints: 0 };
 
@@ -117,8 +132,13 @@ export class Storage {
   readonly #unwrittenMax: number;
   #sequence: number;
   #reserving: Promise<boolean> | null = null;
+  /** Topics with messages in the group being filled, in the one being written, and in those not synced. */
   #filling: TopicState[] = [];
-  #syncing: TopicState[] = [];
+  #writing: TopicState[] = [];
+  #unsynced: TopicState[] = [];
+  #confirmableEnd: number;
+  /** Raises the levels of the folder, or has. */
+  #raising: Promise<void> | null = null;
   #finishing: ChannelState[] = [];
   #unwritten = 0;
   #finishTimer: Timer | null = null;
@@ -164,7 +184,7 @@ export class Storage {
       store,
       {
         closing: () => this.#closing(),
-        written: () => {},
+        written: (end) => this.#written(end),
         firstSequence: () => this.#sequence,
         durable: (end) => this.#durable(end),
         sealed: (file) => this.#sealed(file),
@@ -178,6 +198,10 @@ export class Storage {
       cacheBytes: options.pageCacheBytes,
       recordBytesMax: recordBytes(options.bodyBytesMax + 4096),
     });
+    const limits = options.lossWindow ?? LOSS_WINDOW_LIMITS;
+    const bytes = Math.min(limits.bytes, options.ringBytes / LOSS_WINDOW_SHARE);
+    this.lossWindow = new LossWindow(clock, { ...limits, bytes }, () => this.log.flush());
+    this.#confirmableEnd = recovered.end;
     const { state, log } = this;
     this.#upkeep = new Upkeep({
       state,
@@ -230,6 +254,21 @@ export class Storage {
   /** The sequence the next message gets. */
   get nextSequence(): number {
     return this.#sequence;
+  }
+
+  /** Publishes to relaxed topics that end below may be confirmed; at least what is durable. */
+  get confirmableEnd(): number {
+    return this.#confirmableEnd;
+  }
+
+  /** When a publish to a topic is confirmed. */
+  ackModeOf(topic: TopicState): AckMode {
+    return topic.ackMode ?? this.#options.ackMode ?? "durable";
+  }
+
+  /** Whether publishes to a topic are confirmed before they are durable. */
+  isRelaxed(topic: TopicState): boolean {
+    return this.ackModeOf(topic) !== "durable";
   }
 
   /** The files of the log, for whoever reads them block by block. */
@@ -290,6 +329,7 @@ export class Storage {
     );
     if (dueMs !== 0) topic.hiddenDue.push(dueMs, topic.tail);
     topic.tail++;
+    if (this.isRelaxed(topic)) this.lossWindow.add(wireBytes);
     if (!topic.touched) {
       topic.touched = true;
       this.#filling.push(topic);
@@ -309,6 +349,25 @@ export class Storage {
   /** Has the group made durable as soon as the disk is free. */
   commit(): void {
     this.log.flush();
+  }
+
+  /** Has what was published to a topic on its way, as far as the topic's mode asks for. */
+  commitTo(topic: TopicState): void {
+    if (this.isRelaxed(topic)) this.log.write();
+    else this.log.flush();
+  }
+
+  /**
+   * Has releases that do not know policies keep away from the folder, for good. Comes before the first
+   * `topic_configured` event.
+   */
+  allowPolicies(): Promise<void> {
+    const { disk, path } = this.#folder;
+    this.#raising ??= raiseCompatibility(disk, path, POLICY_LEVELS).then(() => {}, (error) => {
+      this.#raising = null;
+      throw error;
+    });
+    return this.#raising;
   }
 
   /** Records a decision and applies it; returns what it created. */
@@ -380,6 +439,7 @@ export class Storage {
     const stopped = this.#upkeep.stop();
     this.#finishTimer?.cancel();
     this.#finishTimer = null;
+    this.lossWindow.stop();
     this.#retryTimer?.cancel();
     this.#retry?.();
     try {
@@ -396,6 +456,7 @@ export class Storage {
     this.#life = "abandoned";
     this.#finishTimer?.cancel();
     this.#finishTimer = null;
+    this.lossWindow.stop();
     this.#retryTimer?.cancel();
     await this.#release();
   }
@@ -404,6 +465,7 @@ export class Storage {
     // Nothing of this process is written to the folder once the next one may have it.
     await this.#upkeep.stop();
     await this.#reserving;
+    await this.#raising?.catch(() => {});
     await this.#indexed();
     await this.#store.close();
     this.#folder.lock.release();
@@ -422,19 +484,41 @@ export class Storage {
   #closing(): void {
     this.#writeFinishes();
     const topics = this.#filling;
-    this.#filling = this.#syncing;
+    this.#filling = this.#writing;
     this.#filling.length = 0;
-    this.#syncing = topics;
+    this.#writing = topics;
     for (const topic of topics) {
       topic.touched = false;
-      topic.syncingTail = topic.tail;
+      topic.writingTail = topic.tail;
     }
+    this.lossWindow.closing();
+  }
+
+  #written(end: number): void {
+    for (const topic of this.#writing) {
+      topic.syncingTail = topic.writingTail;
+      if (topic.unsynced) continue;
+      topic.unsynced = true;
+      this.#unsynced.push(topic);
+    }
+    if (!this.lossWindow.written()) return;
+    this.#confirmableEnd = end;
+    const shown = this.#unsynced.filter((topic) => this.ackModeOf(topic) === "nsq_relaxed");
+    for (const topic of shown) topic.durableTail = topic.syncingTail;
+    this.#owner.written?.(shown, end);
   }
 
   #durable(end: number): void {
     this.counters.groups++;
-    for (const topic of this.#syncing) topic.durableTail = topic.syncingTail;
-    this.#owner.durable(this.#syncing, end);
+    this.#confirmableEnd = end;
+    this.lossWindow.synced();
+    const topics = this.#unsynced;
+    this.#unsynced = [];
+    for (const topic of topics) {
+      topic.unsynced = false;
+      topic.durableTail = topic.syncingTail;
+    }
+    this.#owner.durable(topics, end);
   }
 
   /** Waits a while for space. A rejection seals the log. */

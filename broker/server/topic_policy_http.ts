@@ -1,0 +1,142 @@
+/**
+ * `GET` and `PUT /v1/topics/{topic}/policy`: what is decided for one topic and differs from the
+ * broker's settings. Only peers on this machine are answered; others get 403 `FORBIDDEN`.
+ *
+ * ```
+ * {"ack_mode":"write_ack"}                                       what is put; null is the broker's
+ * {"ack_mode":"write_ack","effective":{"ack_mode":"write_ack"}}  what is answered
+ * ```
+ *
+ * A `PUT` changes the fields that it names and answers once that would survive a crash. A body that is
+ * not right is 400 `INVALID_POLICY` with the reason in `detail`, and changes nothing.
+ */
+import { HttpError, type HttpRoute, jsonReply, readBody } from "@sluice/shared/http";
+import { isValidName } from "@sluice/shared/protocol";
+import { DiskError } from "@sluice/shared/runtime";
+import { type Broker, RefusedError } from "../broker.ts";
+import type { Topic } from "../queue/mod.ts";
+import { ACK_MODES, isAckMode, type TopicPolicy } from "../storage/mod.ts";
+import { refusal } from "./http_refusal.ts";
+
+const PATH = "/v1/topics/:topic/policy";
+const BODY_BYTES_MAX = 2048;
+/** What a policy takes in the log, at most. */
+const EVENT_BYTES = 4096;
+/** How long a peer may take to send so little. */
+const BODY_TIMEOUT_MS = 10_000;
+
+/** What a field may be, and how that is told. */
+const FIELDS: ReadonlyMap<string, { isValid(value: unknown): boolean; readonly wanted: string }> =
+  new Map([
+    ["ack_mode", { isValid: isAckMode, wanted: ACK_MODES.join(", ") }],
+  ]);
+
+/** The routes, for the door of a broker. */
+export function topicPolicyRoutes(broker: Broker): HttpRoute[] {
+  return [
+    {
+      method: "GET",
+      path: PATH,
+      handle: (call) => {
+        checkLocal(call.remoteAddress);
+        return policyReply(broker, topicOf(broker, call.pathParameter("topic")));
+      },
+    },
+    {
+      method: "PUT",
+      path: PATH,
+      handle: async (call) => {
+        checkLocal(call.remoteAddress);
+        const name = call.pathParameter("topic");
+        topicOf(broker, name);
+        const changes = await readChanges(broker, call.request);
+        if (typeof changes === "string") {
+          return jsonReply({ message: "INVALID_POLICY", detail: changes }, 400);
+        }
+        return await configure(broker, name, changes);
+      },
+    },
+  ];
+}
+
+/** Carries out a change and answers once it is on disk. */
+async function configure(broker: Broker, name: string, changes: TopicPolicy): Promise<Response> {
+  if (broker.failure !== null) throw new HttpError(503, "STORAGE_FAULT");
+  if (broker.exiting) throw refusal(new RefusedError("exiting", "exiting"));
+  try {
+    await broker.storage.allowPolicies();
+  } catch (error) {
+    if (!(error instanceof DiskError)) throw error;
+    broker.logger.error("Cannot raise the levels of the data folder", { error: String(error) });
+    throw new HttpError(503, "STORAGE_FAULT");
+  }
+  while (!broker.hasRoom(EVENT_BYTES, 1)) await broker.room();
+  // It may have been deleted meanwhile.
+  const topic = topicOf(broker, name);
+  try {
+    broker.configureTopic(topic, changes);
+    await broker.durableTo(broker.position);
+  } catch (error) {
+    if (broker.failure === null) throw error;
+    throw refusal(error);
+  }
+  return policyReply(broker, topic);
+}
+
+function policyReply(broker: Broker, { state }: Topic): Response {
+  return jsonReply({
+    ack_mode: state.ackMode,
+    effective: { ack_mode: broker.storage.ackModeOf(state) },
+  });
+}
+
+/** The changes that a body asks for, or what is wrong with it. */
+async function readChanges(broker: Broker, request: Request): Promise<TopicPolicy | string> {
+  const late = new AbortController();
+  const timer = broker.clock.setTimer(BODY_TIMEOUT_MS, () => late.abort());
+  const body = await readBody(request, BODY_BYTES_MAX, late.signal);
+  timer.cancel();
+  if (body.kind === "too_large") throw new HttpError(413, "BODY_TOO_BIG");
+  if (body.kind === "cut") throw new HttpError(408, "BODY_INCOMPLETE");
+  let value: unknown;
+  try {
+    value = JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(body.bytes));
+  } catch {
+    return "the body is not JSON";
+  }
+  if (typeof value !== "object" || value === null || Array.isArray(value)) {
+    return "the body is not a JSON object";
+  }
+  const changes = Object.entries(value);
+  if (changes.length === 0) return "the body names no field";
+  for (const [name, wanted] of changes) {
+    const field = FIELDS.get(name);
+    if (field === undefined) {
+      return `there is no field ${JSON.stringify(name)}; there are: ${
+        [...FIELDS.keys()].join(", ")
+      }`;
+    }
+    if (wanted !== null && !field.isValid(wanted)) {
+      return `${name} is one of ${field.wanted}, or null for the setting of the broker`;
+    }
+  }
+  return Object.fromEntries(changes);
+}
+
+function topicOf(broker: Broker, name: string): Topic {
+  if (!isValidName(name)) throw new HttpError(400, "INVALID_TOPIC");
+  const topic = broker.topics.get(name);
+  if (topic === undefined) throw new HttpError(404, "TOPIC_NOT_FOUND");
+  return topic;
+}
+
+/** Throws unless a peer, `host:port`, is on this machine. */
+function checkLocal(remoteAddress: string): void {
+  if (!isLoopback(remoteAddress)) throw new HttpError(403, "FORBIDDEN");
+}
+
+/** Whether `host:port` is a loopback address, IPv4 or IPv6. */
+export function isLoopback(remoteAddress: string): boolean {
+  const host = remoteAddress.slice(0, remoteAddress.lastIndexOf(":")).replace(/^\[(.*)\]$/, "$1");
+  return /^(::ffff:)?127\.\d{1,3}\.\d{1,3}\.\d{1,3}$/i.test(host) || host === "::1";
+}

@@ -1,0 +1,203 @@
+/** The policy of a topic over HTTP, and what it changes for publishers and consumers. */
+import { deepStrictEqual as equal, ok } from "node:assert/strict";
+import { encodeSub } from "@sluice/shared/protocol";
+import { nsqHttp } from "@sluice/shared/http";
+import { Logger } from "@sluice/shared/telemetry";
+import { settle } from "@sluice/shared/testing";
+import { isLoopback, topicPolicyRoutes } from "./topic_policy_http.ts";
+import { pub, World } from "./world_test.ts";
+
+const LOCAL = "127.0.0.1:50000";
+
+async function ask(
+  world: World,
+  topic: string,
+  body?: unknown,
+  remoteAddress = LOCAL,
+): Promise<[number, string]> {
+  const app = nsqHttp({
+    logger: new Logger({ sink: () => {}, clock: world.clock }),
+    routes: topicPolicyRoutes(world.broker),
+  });
+  const init = body === undefined
+    ? { method: "GET" }
+    : { method: "PUT", body: typeof body === "string" ? body : JSON.stringify(body) };
+  const request = new Request(`http://127.0.0.1:4151/v1/topics/${topic}/policy`, init);
+  const response = await app.fetch(request, { remoteAddress });
+  return [response.status, await response.text()];
+}
+
+Deno.test("a PUT that is not right names the reason and changes nothing", async () => {
+  await World.use({}, async (world) => {
+    world.broker.ensureTopic("t");
+    await settle();
+    const { position } = world.broker;
+    const modes = "durable, write_ack, nsq_relaxed";
+    for (
+      const [body, detail] of [
+        ["", "the body is not JSON"],
+        ["{", "the body is not JSON"],
+        ["[]", "the body is not a JSON object"],
+        ["null", "the body is not a JSON object"],
+        ["{}", "the body names no field"],
+        [
+          { ack_mode: "fast" },
+          `ack_mode is one of ${modes}, or null for the setting of the broker`,
+        ],
+        [{ ack_mode: 1 }, `ack_mode is one of ${modes}, or null for the setting of the broker`],
+        [{ mode: "durable" }, `there is no field "mode"; there are: ack_mode`],
+        [{ ack_mode: "write_ack", x: 1 }, `there is no field "x"; there are: ack_mode`],
+      ]
+    ) {
+      const [status, text] = await ask(world, "t", body);
+      equal([status, JSON.parse(text)], [400, { message: "INVALID_POLICY", detail }]);
+    }
+    equal((await ask(world, "t", " ".repeat(3000)))[0], 413);
+    equal(await ask(world, "none", { ack_mode: null }), [404, `{"message":"TOPIC_NOT_FOUND"}`]);
+    equal(await ask(world, "no%20name"), [400, `{"message":"INVALID_TOPIC"}`]);
+    equal(world.broker.position, position);
+    equal(
+      new TextDecoder().decode(world.simDisk.bytes("/data/COMPATIBILITY")),
+      `{"reader":1,"writer":1}\n`,
+    );
+  });
+});
+
+Deno.test("peers of other machines are refused", async () => {
+  await World.use({}, async (world) => {
+    world.broker.ensureTopic("t");
+    for (const peer of ["10.0.0.1:50000", "[2001:db8::1]:50000", "localhost.evil:1", ""]) {
+      equal(await ask(world, "t", undefined, peer), [403, `{"message":"FORBIDDEN"}`]);
+      equal((await ask(world, "t", { ack_mode: "write_ack" }, peer))[0], 403);
+    }
+    equal(world.broker.topics.get("t")?.state.policy, {});
+  });
+});
+
+Deno.test("isLoopback() takes the loopback addresses of both families and nothing else", () => {
+  for (const peer of ["127.0.0.1:1", "127.9.8.7:1", "[::1]:1", "::1:1", "[::ffff:127.0.0.1]:1"]) {
+    ok(isLoopback(peer), peer);
+  }
+  for (const peer of ["128.0.0.1:1", "127.0.0.1.x:1", "[::2]:1", "127.0.0.1", ":1"]) {
+    ok(!isLoopback(peer), peer);
+  }
+});
+
+Deno.test("a PUT is durable when it is answered, raises the levels, and null takes it back", async () => {
+  await World.use({}, async (world) => {
+    world.broker.ensureTopic("t");
+    equal(await ask(world, "t"), [200, `{"ack_mode":null,"effective":{"ack_mode":"durable"}}`]);
+    equal(
+      await ask(world, "t", { ack_mode: "write_ack" }),
+      [200, `{"ack_mode":"write_ack","effective":{"ack_mode":"write_ack"}}`],
+    );
+    equal(world.broker.storage.log.durableEnd, world.broker.position);
+    equal(
+      new TextDecoder().decode(world.simDisk.bytes("/data/COMPATIBILITY")),
+      `{"reader":2,"writer":2}\n`,
+    );
+    const { position } = world.broker;
+    equal((await ask(world, "t", { ack_mode: "write_ack" }))[0], 200);
+    equal(world.broker.position, position);
+    equal(
+      await ask(world, "t", { ack_mode: null }),
+      [200, `{"ack_mode":null,"effective":{"ack_mode":"durable"}}`],
+    );
+    equal(world.broker.topics.get("t")?.state.policy, {});
+    await world.clock.run(2000);
+    const trail = new TextDecoder().decode(
+      world.simDisk.bytes(world.simDisk.files().find((path) => path.includes("/audit/"))!),
+    );
+    equal(trail.trim().split("\n").map((line) => JSON.parse(line).policy), [
+      `{"ack_mode":"write_ack"}`,
+      "{}",
+    ]);
+  });
+});
+
+Deno.test("a PUT is refused when the levels cannot be raised, and changes nothing", async () => {
+  await World.use({}, async (world) => {
+    world.broker.ensureTopic("t");
+    await settle();
+    world.simDisk.failNext({ operation: "sync", kind: "io", path: "/data/COMPATIBILITY.tmp" });
+    equal(
+      await ask(world, "t", { ack_mode: "write_ack" }),
+      [503, `{"message":"STORAGE_FAULT"}`],
+    );
+    equal(world.broker.topics.get("t")?.state.policy, {});
+    equal((await ask(world, "t", { ack_mode: "write_ack" }))[0], 200);
+  });
+});
+
+for (
+  const [mode, confirmed, delivered] of [
+    ["durable", false, false],
+    ["write_ack", true, false],
+    ["nsq_relaxed", true, true],
+  ] as const
+) {
+  Deno.test(`${mode}: what a publisher and a consumer are told before the sync`, async () => {
+    await World.use({}, async (world) => {
+      const consumer = await world.client();
+      await consumer.send(encodeSub("t", "c"), "RDY 10\n");
+      const publisher = await world.client();
+      equal((await ask(world, "t", { ack_mode: mode }))[0], 200);
+      consumer.take();
+      const release = world.disk.hold();
+      await publisher.send(pub("t", "a"), pub("t", "b"));
+      equal(publisher.take(), confirmed ? ["OK", "OK"] : []);
+      equal(consumer.take(), delivered ? ["a #1", "b #1"] : []);
+      await world.clock.run(20);
+      release();
+      await settle();
+      equal(publisher.take(), confirmed ? [] : ["OK", "OK"]);
+      equal(consumer.take(), delivered ? [] : ["a #1", "b #1"]);
+      equal(world.broker.storage.log.durableEnd, world.broker.position);
+    });
+  });
+}
+
+Deno.test("answers stay in order: an OK that may go out waits for one before it that may not", async () => {
+  await World.use({}, async (world) => {
+    world.broker.ensureTopic("safe");
+    world.broker.ensureTopic("fast");
+    equal((await ask(world, "fast", { ack_mode: "write_ack" }))[0], 200);
+    const client = await world.client();
+    const other = await world.client();
+    const release = world.disk.hold();
+    await client.send(pub("fast", "1"), pub("safe", "2"), pub("fast", "3"));
+    equal(client.take(), ["OK"]);
+    await other.send(pub("fast", "4"));
+    // The disk is at the sync that `safe` asked for.
+    equal(other.take(), []);
+    release();
+    await settle();
+    equal([client.take(), other.take()], [["OK", "OK"], ["OK"]]);
+  });
+});
+
+Deno.test("the OK to SUB is durable whatever the topic's mode is", async () => {
+  await World.use({ storage: { ackMode: "nsq_relaxed" } }, async (world) => {
+    const client = await world.client();
+    const release = world.disk.hold();
+    await client.send(encodeSub("t", "c"), "RDY 1\n");
+    equal(client.take(), []);
+    release();
+    await settle();
+    equal(client.take(), ["OK"]);
+  });
+});
+
+Deno.test("a failed sync answers no relaxed publish that was not answered, and stops the broker", async () => {
+  await World.use({ storage: { ackMode: "write_ack" } }, async (world) => {
+    world.broker.ensureTopic("t");
+    const client = await world.client();
+    await client.send(pub("t", "a"));
+    equal([client.take(), world.broker.storage.lossWindow.messages], [["OK"], 1]);
+    world.simDisk.failNext({ operation: "sync", kind: "io" });
+    await world.clock.run(20);
+    ok(world.broker.failure !== null);
+    await client.send(pub("t", "b"));
+    ok(client.take()[0]?.startsWith("E_PUB_FAILED"));
+  });
+});
