@@ -7,6 +7,7 @@
  * carries what was done and what the disk was asked for.
  */
 import { Broker, type BrokerOptions } from "@sluice/broker/broker";
+import type { AckMode } from "@sluice/broker/storage";
 import { type Disk, DiskError } from "@sluice/shared/runtime";
 import { Logger } from "@sluice/shared/telemetry";
 import { SeededRandom, settle, SimClock, SimDisk } from "@sluice/shared/testing";
@@ -29,6 +30,8 @@ export interface SeedReport {
   readonly starts: number;
   readonly crashes: number;
   readonly deliveries: number;
+  /** Messages of relaxed topics that were written, said so, and went with the power. */
+  readonly lostWritten: number;
   readonly diskOperations: number;
 }
 
@@ -82,13 +85,15 @@ class SeedRun {
   readonly #options: SeedOptions;
   readonly #random: SeededRandom;
   readonly #disk: SimDisk;
-  readonly #model = new Model();
+  readonly #model: Model;
   readonly #work: string[] = [];
   readonly #brokerOptions: BrokerOptions;
   #wallMs = 1_700_000_000_000;
   #lifeDisk: LifeDisk;
   #starts = 0;
   #crashes = 0;
+  /** Since the last start only the process has ended, not the machine. */
+  #onlyProcess = true;
   /** A write or sync was made to fail: an open may fail with it. */
   #faulty = false;
 
@@ -104,6 +109,15 @@ class SeedRun {
       traceEntriesMax: TRACE_LINES_MAX,
     });
     this.#lifeDisk = this.#newLifeDisk();
+    const relaxed = {
+      ackMode: random.pick<AckMode>(["durable", "durable", "write_ack", "nsq_relaxed"]),
+      lossWindow: {
+        messages: random.pick([3, 20, 2500]),
+        bytes: random.pick([2000, 16_384]),
+        intervalMs: random.pick([2, 10, 1000]),
+      },
+    };
+    this.#model = new Model(relaxed);
     this.#brokerOptions = {
       storage: {
         dataPath: DATA_PATH,
@@ -114,6 +128,7 @@ class SeedRun {
         indexCacheBytes: 0,
         bodyBytesMax: 8192,
         finishSyncIntervalMs: random.pick([1, 10]),
+        ...relaxed,
       },
       channel: { msgTimeoutMsMax: 7_200_000, consumersMax: 0, requeueOnDisconnect: true },
       topicsMax: 100,
@@ -138,6 +153,7 @@ class SeedRun {
       starts: this.#starts,
       crashes: this.#crashes,
       deliveries: this.#model.deliveries,
+      lostWritten: this.#model.lostWritten,
       diskOperations: this.#disk.trace.mutations,
     };
   }
@@ -227,7 +243,8 @@ class SeedRun {
     if (this.#gone) return null;
     this.#note(`up at ${broker.position}`);
     this.#options.opened?.(broker);
-    this.#model.restart(broker.position);
+    this.#model.restart(broker.position, this.#onlyProcess);
+    this.#onlyProcess = true;
     const life = new Life(broker, clock, this.#model, this.#random, (line) => this.#note(line));
     await this.#try(life, () => inspect(life));
     this.#wallMs = clock.wallMs();
@@ -273,7 +290,10 @@ class SeedRun {
 
   async #endLife(end: LifeEnd): Promise<void> {
     // What was under way meets the end of its world before the next life begins.
-    if (end === "power") this.#disk.crash();
+    if (end === "power") {
+      this.#disk.crash();
+      this.#onlyProcess = false;
+    }
     // A planned failure that has not come is forgotten with a power cut, and may come later without.
     this.#faulty &&= end !== "power";
     this.#lifeDisk.kill();

@@ -26,6 +26,7 @@ export async function inspect(life: Life): Promise<void> {
 async function inspectTopic(life: Life, topic: Topic, expected: ModelTopic): Promise<void> {
   const { name } = expected;
   promised(topic.state.paused === expected.paused, `${name}: paused is ${topic.state.paused}`);
+  promised(topic.state.ackMode === expected.ackMode, `${name}: mode is ${topic.state.ackMode}`);
   const kept = expected.channels.size === 0 ? expected.kept.size : 0;
   const depth = kept + expected.held.size;
   promised(topic.depth === depth, `${name}: depth is ${topic.depth} instead of ${depth}`);

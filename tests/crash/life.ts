@@ -3,6 +3,7 @@
  * the model that is told of everything. Operations here are done to both, and compared at once.
  */
 import type { Broker, DurableWaiter } from "@sluice/broker/broker";
+import type { AckMode } from "@sluice/broker/storage";
 import type { Channel, Consumer, ConsumerPort, MessageView, Topic } from "@sluice/broker/queue";
 import type { SeededRandom, SimClock } from "@sluice/shared/testing";
 import { bodyOf, type Debt, type Model, promised, Violation } from "./model.ts";
@@ -189,6 +190,18 @@ export class Life {
     fake.held.set(sequence, { ...held, untilMs });
   }
 
+  /** Has publishes to a topic confirmed in another mode from now on; null for the broker's. */
+  async configureTopic(topic: Topic, ackMode: AckMode | null): Promise<void> {
+    await this.broker.storage.allowPolicies();
+    if (topic.deleted) return;
+    this.note(`configure ${topic.state.name} ${ackMode}`);
+    this.#decide(() => this.broker.configureTopic(topic, { ack_mode: ackMode }), () => ({
+      type: "topic_configured",
+      topic: topic.state.name,
+      ackMode,
+    }));
+  }
+
   pauseTopic(topic: Topic, paused: boolean): void {
     this.note(`pause ${topic.state.name} ${paused}`);
     const held = topic.channels.size === 0;
@@ -226,14 +239,14 @@ export class Life {
 
   emptyChannel(topic: Topic, channel: Channel): void {
     this.note(`empty ${topic.state.name}/${channel.state.name}`);
-    const durableEnd = this.model.confirmedEnd;
+    const shownEnd = this.model.shownEndOf(topic.state.name);
     channel.empty();
     for (const fake of this.consumers) if (fake.channel === channel) fake.held.clear();
     this.model.record({
       type: "channel_emptied",
       topic: topic.state.name,
       channel: channel.state.name,
-      durableEnd,
+      shownEnd,
     }, this.broker.position);
   }
 
@@ -260,6 +273,21 @@ export class Life {
     this.note(`confirm ${position}`);
     this.broker.durableTo(position).then(
       () => this.guard(() => promised(this.model.confirmedEnd >= position, "confirmed too early")),
+      () => this.guard(() => promised(this.broker.failure !== null, "refused without a failure")),
+    );
+  }
+
+  /** Asks for what was published to a topic to be confirmed as its mode says, and checks the answer. */
+  acknowledge(topic: Topic): void {
+    const { position } = this.broker;
+    const isDurable = this.model.ackModeOf(topic.state.name) === "durable";
+    this.note(`acknowledge ${position}`);
+    this.broker.confirmable(topic, position).then(
+      () =>
+        this.guard(() => {
+          const end = isDurable ? this.model.confirmedEnd : this.model.writtenEnd;
+          promised(end >= position, "acknowledged too early");
+        }),
       () => this.guard(() => promised(this.broker.failure !== null, "refused without a failure")),
     );
   }
@@ -295,6 +323,10 @@ export class Life {
           promised(this.broker.failure === null, "something was confirmed after a failed write");
         });
         this.model.confirm(end);
+        return true;
+      },
+      written: (end) => {
+        this.guard(() => this.model.write(end));
         return true;
       },
       failed: () => this.note("the log has failed"),

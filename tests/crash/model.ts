@@ -9,9 +9,13 @@
  * - A finish may be written later than it was asked for, but with the next group at the latest: it
  *   survives if anything does that was written after it was asked for.
  * - What ephemeral topics and channels hold is owed until the next restart.
+ * - Topics of a relaxed mode are promised less: what the broker said is **written** survives a crash of
+ *   the process, but not one of the machine. Of it there is never more than the loss window allows.
+ *   Only in mode `nsq_relaxed` may a consumer see it.
  *
  * Every broken promise is thrown as a {@linkcode Violation}.
  */
+import type { AckMode, LossWindowLimits } from "@sluice/broker/storage";
 import { isEphemeral } from "@sluice/shared/protocol";
 
 /** A promise that the broker did not keep. */
@@ -36,6 +40,12 @@ export type ModelEvent =
     readonly held: boolean;
   }
   | { readonly type: "topic_emptied"; readonly topic: string }
+  /** Null for the broker's mode. */
+  | {
+    readonly type: "topic_configured";
+    readonly topic: string;
+    readonly ackMode: AckMode | null;
+  }
   | ChannelEvent
   | {
     readonly type: "published";
@@ -51,8 +61,8 @@ type ChannelEvent =
     | { readonly type: "channel_created" }
     | { readonly type: "channel_deleted" }
     | { readonly type: "channel_paused"; readonly paused: boolean }
-    /** Messages that were not durable yet are spared. */
-    | { readonly type: "channel_emptied"; readonly durableEnd: number }
+    /** Messages that consumers could not see yet are spared. */
+    | { readonly type: "channel_emptied"; readonly shownEnd: number }
     | { readonly type: "finished"; readonly sequence: number }
     | {
       readonly type: "requeued";
@@ -103,6 +113,9 @@ export class ModelTopic {
   /** Published behind a pause. */
   held = new Map<number, ModelMessage>();
   paused = false;
+  ackMode: AckMode | null = null;
+  /** Consumers may see what ends below, though it is not durable. */
+  shownEnd = 0;
 
   constructor(readonly name: string) {}
 
@@ -130,14 +143,46 @@ export interface ModelDelivery {
   readonly timeoutMs: number;
 }
 
+/** What the broker is set to. */
+export interface ModelOptions {
+  readonly ackMode: AckMode;
+  readonly lossWindow: Pick<LossWindowLimits, "messages" | "bytes">;
+}
+
+/** What a message takes of the loss window besides its body. */
+const WIRE_HEADER_BYTES = 26;
+
 /** See the module. */
 export class Model {
   topics = new Map<string, ModelTopic>();
   /** The broker said that everything below is on disk. */
   confirmedEnd = 0;
+  /** The broker said that everything below is written. */
+  writtenEnd = 0;
   deliveries = 0;
+  /** Messages of relaxed topics that were said to be written and went with the power. */
+  lostWritten = 0;
+  readonly #options: ModelOptions;
   #entries: Entry[] = [];
   #sequenceMax = 0;
+  /** Messages published in a relaxed mode that are not durable. */
+  #relaxed: { readonly end: number; readonly bytes: number }[] = [];
+
+  constructor(
+    options: ModelOptions = { ackMode: "durable", lossWindow: { messages: 0, bytes: 0 } },
+  ) {
+    this.#options = options;
+  }
+
+  /** The mode in which a topic takes a publish. */
+  ackModeOf(topic: string): AckMode {
+    return this.topics.get(topic)?.ackMode ?? this.#options.ackMode;
+  }
+
+  /** Consumers of a topic may see what ends below. */
+  shownEndOf(topic: string): number {
+    return Math.max(this.confirmedEnd, this.topics.get(topic)?.shownEnd ?? 0);
+  }
 
   /** Something was asked for; it survives a crash that leaves the log up to `end`. */
   record(event: ModelEvent, end: number): void {
@@ -147,6 +192,9 @@ export class Model {
         `sequence ${event.sequence} was used before (up to ${this.#sequenceMax})`,
       );
       this.#sequenceMax = event.sequence;
+      if (this.ackModeOf(event.topic) !== "durable") {
+        this.#relaxed.push({ end, bytes: WIRE_HEADER_BYTES + event.bytes });
+      }
     }
     this.#entries.push({ event, end });
     this.#apply(event, end);
@@ -155,18 +203,48 @@ export class Model {
   /** The broker says that everything below `end` is on disk. */
   confirm(end: number): void {
     this.confirmedEnd = Math.max(this.confirmedEnd, end);
+    this.writtenEnd = Math.max(this.writtenEnd, end);
+    this.#relaxed = this.#relaxed.filter((message) => message.end > this.confirmedEnd);
   }
 
-  /** The broker is up again with a log up to `end`: what had not been written is gone. */
-  restart(end: number): void {
+  /** The broker says that everything below `end` is written: a power cut may take it still. */
+  write(end: number): void {
+    this.writtenEnd = Math.max(this.writtenEnd, end);
+    for (const topic of this.topics.values()) {
+      if (this.ackModeOf(topic.name) === "nsq_relaxed") topic.shownEnd = this.writtenEnd;
+    }
+    const { messages, bytes } = this.#options.lossWindow;
+    const exposed = this.#relaxed.filter((message) => message.end <= this.writtenEnd);
+    const exposedBytes = exposed.reduce((sum, message) => sum + message.bytes, 0);
+    promised(
+      exposed.length <= messages && exposedBytes <= bytes,
+      `a power cut would take ${exposed.length} messages of ${exposedBytes} bytes: more than the ` +
+        `loss window of ${messages} and ${bytes}`,
+    );
+  }
+
+  /**
+   * The broker is up again with a log up to `end`: what had not been written is gone, and unless only
+   * the process ended, what was not durable may be.
+   */
+  restart(end: number, onlyProcess = false): void {
     promised(
       end >= this.confirmedEnd,
       `the log ends at ${end}, but everything up to ${this.confirmedEnd} was confirmed`,
     );
+    promised(
+      !onlyProcess || end >= this.writtenEnd,
+      `the log ends at ${end} after a kill, but everything up to ${this.writtenEnd} was written`,
+    );
+    for (const message of this.#relaxed) {
+      if (message.end > end && message.end <= this.writtenEnd) this.lostWritten++;
+    }
     this.#entries = this.#entries.filter((entry) => entry.end <= end && lasts(entry.event));
     this.topics = new Map();
     for (const { event, end } of this.#entries) this.#apply(event, end);
     this.confirmedEnd = end;
+    this.writtenEnd = end;
+    this.#relaxed = [];
   }
 
   /** A consumer got a message. */
@@ -175,7 +253,10 @@ export class Model {
     const what = `message ${sequence} on ${topic}/${channel}`;
     const debt = this.channel(topic, channel).owed.get(sequence);
     promised(debt !== undefined, `${what} was delivered, but is not owed`);
-    promised(debt.message.end <= this.confirmedEnd, `${what} was delivered before it was durable`);
+    promised(
+      debt.message.end <= this.shownEndOf(topic),
+      `${what} was delivered before it was durable`,
+    );
     promised(debt.dueMs <= wallMs, `${what} was delivered ${debt.dueMs - wallMs} ms too early`);
     promised(debt.heldUntilMs <= nowMs, `${what} was delivered while in flight`);
     promised(
@@ -206,6 +287,9 @@ export class Model {
     switch (event.type) {
       case "topic_deleted":
         this.topics.delete(event.topic);
+        return;
+      case "topic_configured":
+        topic.ackMode = event.ackMode;
         return;
       case "topic_paused": {
         topic.paused = event.paused;
@@ -262,7 +346,7 @@ export class Model {
         return;
       case "channel_emptied":
         for (const { message } of channel.owed.values()) {
-          if (message.end <= event.durableEnd) channel.owed.delete(message.sequence);
+          if (message.end <= event.shownEnd) channel.owed.delete(message.sequence);
         }
         return;
       case "finished":

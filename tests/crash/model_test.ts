@@ -1,12 +1,20 @@
 /** The judge is judged first: each promise it watches over is broken here once. */
 import { deepEqual, equal, throws } from "node:assert/strict";
-import { bodyOf, Model, type ModelDelivery, type ModelEvent, Violation } from "./model.ts";
+import {
+  bodyOf,
+  Model,
+  type ModelDelivery,
+  type ModelEvent,
+  type ModelOptions,
+  Violation,
+} from "./model.ts";
 
 const TIMEOUT_MS = 1000;
 
 /** A model with topic `t` and channel `c`, durable, the log at 20. */
-function modelOf(...events: readonly ModelEvent[]): Model {
-  const model = new Model();
+function modelOf(...given: readonly (ModelEvent | ModelOptions)[]): Model {
+  const model = new Model(given.find((part) => "lossWindow" in part));
+  const events = given.filter((part) => "type" in part);
   model.record({ type: "topic_created", topic: "t" }, 10);
   model.record({ type: "channel_created", topic: "t", channel: "c" }, 20);
   for (const event of events) model.record(event, 20);
@@ -118,6 +126,51 @@ Deno.test("restart() refuses a log that ends before what was confirmed", () => {
   model.restart(50);
 });
 
+const RELAXED: ModelOptions = {
+  ackMode: "write_ack",
+  lossWindow: { messages: 2, bytes: 1000 },
+};
+
+Deno.test("restart() refuses a log that ends before what was written, but only after a kill", () => {
+  for (const onlyProcess of [true, false]) {
+    const model = modelOf(RELAXED);
+    model.record(published(1), 30);
+    model.record(published(2), 40);
+    model.write(40);
+    if (onlyProcess) breaks(() => model.restart(30, true), /after a kill.*up to 40 was written/);
+    else model.restart(30);
+    equal(model.lostWritten, onlyProcess ? 0 : 1);
+  }
+});
+
+Deno.test("write() refuses more than the loss window takes, which a sync empties", () => {
+  const model = modelOf(RELAXED);
+  for (const sequence of [1, 2, 3]) model.record(published(sequence), 20 + 10 * sequence);
+  model.write(40);
+  breaks(() => model.write(50), /3 messages of 102 bytes: more than the loss window of 2/);
+  model.confirm(30);
+  model.write(50);
+  const small = modelOf({ ...RELAXED, lossWindow: { messages: 9, bytes: 67 } });
+  for (const sequence of [1, 2]) small.record(published(sequence), 20 + 10 * sequence);
+  breaks(() => small.write(40), /2 messages of 68 bytes/);
+});
+
+Deno.test("write() shows messages in nsq_relaxed and in no other mode", () => {
+  const modes = ["durable", "write_ack", "nsq_relaxed"] as const;
+  for (const mode of modes) {
+    const model = modelOf({ ...RELAXED, ackMode: "durable" });
+    model.record({ type: "topic_configured", topic: "t", ackMode: mode }, 25);
+    model.record(published(1), 30);
+    breaks(() => model.deliver(delivery(1)), /before it was durable/);
+    model.write(30);
+    equal(model.shownEndOf("t"), mode === "nsq_relaxed" ? 30 : 20);
+    if (mode === "nsq_relaxed") model.deliver(delivery(1));
+    else breaks(() => model.deliver(delivery(1)), /before it was durable/);
+    model.restart(25);
+    deepEqual([model.shownEndOf("t"), model.ackModeOf("t")], [25, mode]);
+  }
+});
+
 Deno.test("restart() keeps what the log holds and forgets what it lost", () => {
   const model = modelOf(published(1));
   model.record(published(2), 30);
@@ -200,7 +253,7 @@ Deno.test("a topic paused without a channel gives the first ones nothing until i
 Deno.test("an emptied channel spares what was not durable", () => {
   const model = modelOf(published(1));
   model.record(published(2), 30);
-  model.record({ type: "channel_emptied", topic: "t", channel: "c", durableEnd: 20 }, 40);
+  model.record({ type: "channel_emptied", topic: "t", channel: "c", shownEnd: 20 }, 40);
   deepEqual(owed(model), [2]);
 });
 

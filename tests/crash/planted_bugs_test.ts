@@ -77,6 +77,46 @@ Deno.test("the crash test finds messages that are delivered before they are dura
   await finds({ opened }, /before it was durable/);
 });
 
+Deno.test("the crash test finds messages of write_ack that are delivered before they are durable", async () => {
+  const opened = ({ storage }: Broker) => {
+    const ackModeOf = storage.ackModeOf.bind(storage);
+    storage.ackModeOf = (topic) => {
+      const mode = ackModeOf(topic);
+      return mode === "write_ack" ? "nsq_relaxed" : mode;
+    };
+  };
+  await finds({ opened }, /before it was durable/);
+});
+
+Deno.test("the crash test finds a write that stays in the process until the sync", async () => {
+  class BufferedFile extends DiskFileWrapper {
+    #writes: [position: number, bytes: Uint8Array][] = [];
+
+    override async writeAt(position: number, bytes: Uint8Array): Promise<void> {
+      this.#writes.push([position, bytes.slice()]);
+      await super.size();
+    }
+
+    override async syncData(): Promise<void> {
+      for (const [position, bytes] of this.#writes.splice(0)) await super.writeAt(position, bytes);
+      await super.syncData();
+    }
+  }
+  await finds(lyingFiles(".log", (file) => new BufferedFile(file)), /after a kill, but everything/);
+});
+
+Deno.test("the crash test finds a loss window without a bound", async () => {
+  const opened = ({ storage }: Broker) => {
+    const { lossWindow } = storage;
+    const written = lossWindow.written.bind(lossWindow);
+    lossWindow.written = () => {
+      written();
+      return true;
+    };
+  };
+  await finds({ opened }, /more than the loss window/);
+});
+
 Deno.test("the crash test finds a finish that is not written", async () => {
   const opened = (broker: Broker) => {
     const finish = broker.finish.bind(broker);

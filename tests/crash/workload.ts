@@ -1,5 +1,6 @@
 /** The random things that are done to a broker: each step is one of them, chosen by the seed. */
 import type { Channel, Topic } from "@sluice/broker/queue";
+import { ACK_MODES } from "@sluice/broker/storage";
 import { DiskError } from "@sluice/shared/runtime";
 import { type SeededRandom, settle } from "@sluice/shared/testing";
 import type { FakeConsumer, Life } from "./life.ts";
@@ -26,6 +27,8 @@ const STEPS: readonly Step[] = [
   { weight: 6, run: createChannel },
   { weight: 6, run: (life) => life.clock.run(life.random.between(1, 60)) },
   { weight: 4, run: (life) => life.confirm() },
+  { weight: 4, run: acknowledge },
+  { weight: 2, run: configureTopic },
   { weight: 4, run: leaveOne },
   { weight: 4, run: maintain },
   { weight: 4, run: freeAndMaintain },
@@ -131,6 +134,16 @@ function changeCredit(life: Life): void {
 function createChannel(life: Life): void {
   const topic = life.topic(life.random.pick(TOPIC_NAMES));
   life.channel(topic, life.random.pick(CHANNEL_NAMES));
+}
+
+function acknowledge(life: Life): void {
+  const topic = pickTopic(life);
+  if (topic !== null) life.acknowledge(topic);
+}
+
+async function configureTopic(life: Life): Promise<void> {
+  const topic = pickTopic(life);
+  if (topic !== null) await life.configureTopic(topic, life.random.pick([null, ...ACK_MODES]));
 }
 
 function pauseTopic(life: Life): void {
