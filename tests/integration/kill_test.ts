@@ -4,7 +4,7 @@
  * while log files that are done with are being removed. What was confirmed is kept here, outside the
  * broker, and compared.
  *
- * The page cache outlives a killed process, so this cannot tell a missing sync; tests/crash can.
+ * Each round has another mode of confirming. The page cache outlives a killed process, so this cannot tell a missing sync; tests/crash can.
  *
  * ROUNDS sets the number of rounds (default 20), SEED repeats the choices of a run.
  */
@@ -29,6 +29,8 @@ const LARGE_BYTES_MAX = 500_000;
 const DEFER_MS_MAX = 1_000;
 /** Small files, so that rolling, checkpoints and removal happen under the kills. */
 const BROKER_FLAGS = ["--log-file-bytes=1MiB", "--ring-bytes=4MiB", "--max-body-size=1MiB"];
+/** A kill takes nothing that was confirmed in any of them. */
+const ACK_MODES = ["durable", "write_ack", "nsq_relaxed"];
 
 /** What is waited for before a kill. */
 type Moment = "confirmed" | "checkpoint" | "removal";
@@ -48,7 +50,11 @@ Deno.test("kill -9 under load loses nothing confirmed, repeats no id, undoes no 
   };
   const seen = { confirmed: 0, checkpoint: 0, removal: 0 };
   for (let round = 0; round < ROUNDS; round++) {
-    await using broker = await Service.broker(folder.path, BROKER_FLAGS);
+    const mode = ACK_MODES[round % ACK_MODES.length];
+    await using broker = await Service.broker(folder.path, [
+      ...BROKER_FLAGS,
+      `--ack-mode=${mode}`,
+    ]);
     if (round === 0) await broker.createChannels("orders", "worked", "kept");
     let moment: Moment = "confirmed";
     if (round % 5 === 3) moment = "checkpoint";
