@@ -55,6 +55,7 @@ import {
 import { type Flushable, Turn } from "./turn.ts";
 
 export type { Flushable };
+export { ACK_MODES, isAckMode, type TopicPolicy } from "./storage/mod.ts";
 
 /** Settings of a {@linkcode Broker}. */
 export interface BrokerOptions {

@@ -13,9 +13,8 @@
 import { HttpError, type HttpRoute, jsonReply, readBody } from "@sluice/shared/http";
 import { isValidName } from "@sluice/shared/protocol";
 import { DiskError } from "@sluice/shared/runtime";
-import { type Broker, RefusedError } from "../broker.ts";
+import { ACK_MODES, type Broker, isAckMode, RefusedError, type TopicPolicy } from "../broker.ts";
 import type { Topic } from "../queue/mod.ts";
-import { ACK_MODES, isAckMode, type TopicPolicy } from "../storage/mod.ts";
 import { refusal } from "./http_refusal.ts";
 
 const PATH = "/v1/topics/:topic/policy";

@@ -112,6 +112,24 @@ Deno.test("relaxed messages are synced after the interval, and shown as their to
   equal(clock.pendingTimers, 0);
 });
 
+for (const ackMode of ["durable", "write_ack", "nsq_relaxed"] as const) {
+  Deno.test(`${ackMode}: close() leaves nothing in the loss window`, async () => {
+    const disk = new SimDisk();
+    const clock = new SimClock();
+    const { storage } = await openStorage(disk, clock, { ackMode });
+    const topic = createTopic(storage, "t");
+    await storage.drain();
+    for (const body of ["a", "b", "c"]) publish(storage, topic, body);
+    storage.commitTo(topic);
+    await storage.close();
+    equal(clock.pendingTimers, 0);
+    disk.crash();
+    const again = await openStorage(disk, clock, { ackMode });
+    equal(again.storage.state.topics.get("t")?.tail, 3);
+    await again.storage.close();
+  });
+}
+
 Deno.test("a message that waits for space is not shown by the sync of what was written before it", async () => {
   const disk = new SimDisk();
   const clock = new SimClock();
