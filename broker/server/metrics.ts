@@ -29,7 +29,7 @@ export function registerMetrics(registry: MetricsRegistry, source: () => Metrics
   );
   counter(
     "sluice_log_groups_total",
-    "Groups made durable, one sync each.",
+    "Syncs of the log; each makes durable what was written before it.",
     () => source().broker.storage.counters.groups,
   );
   counter(

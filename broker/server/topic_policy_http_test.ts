@@ -4,6 +4,7 @@ import { encodeSub } from "@sluice/shared/protocol";
 import { nsqHttp } from "@sluice/shared/http";
 import { Logger } from "@sluice/shared/telemetry";
 import { settle } from "@sluice/shared/testing";
+import { HttpPublisher } from "./http_publish.ts";
 import { isLoopback, topicPolicyRoutes } from "./topic_policy_http.ts";
 import { pub, World } from "./world_test.ts";
 
@@ -173,6 +174,53 @@ Deno.test("answers stay in order: an OK that may go out waits for one before it 
     release();
     await settle();
     equal([client.take(), other.take()], [["OK", "OK"], ["OK"]]);
+  });
+});
+
+for (const mode of ["durable", "write_ack"] as const) {
+  Deno.test(`${mode}: POST /pub and /mpub are answered as the topic's mode says`, async () => {
+    await World.use({}, async (world) => {
+      world.broker.ensureTopic("t");
+      equal((await ask(world, "t", { ack_mode: mode }))[0], 200);
+      const publisher = new HttpPublisher(world.broker, {
+        messageBytesMax: 1000,
+        bodyBytesMax: 5000,
+        deferMsMax: 0,
+        maxDeflateLevel: 6,
+        bodyTimeoutMs: 60_000,
+      });
+      const post = (body: string) =>
+        new Request("http://127.0.0.1:4151/?topic=t", { method: "POST", body });
+      const release = world.disk.hold();
+      const answers: number[] = [];
+      for (const path of ["publish", "publishMany"] as const) {
+        void publisher[path](post("a")).then(({ status }) => answers.push(status));
+      }
+      await settle();
+      equal(answers, mode === "durable" ? [] : [200, 200]);
+      release();
+      await settle();
+      equal(answers, [200, 200]);
+    });
+  });
+}
+
+Deno.test("what does not fit the loss window is answered and delivered once it is durable", async () => {
+  const lossWindow = { messages: 2, bytes: 1000, intervalMs: 10 };
+  await World.use({ storage: { ackMode: "nsq_relaxed", lossWindow } }, async (world) => {
+    const consumer = await world.client();
+    await consumer.send(encodeSub("t", "c"), "RDY 10\n");
+    const client = await world.client();
+    consumer.take();
+    const release = world.disk.hold();
+    await client.send(pub("t", "a"), pub("t", "b"));
+    equal([client.take(), consumer.take()], [["OK", "OK"], ["a #1", "b #1"]]);
+    await client.send(pub("t", "c"));
+    equal([client.take(), consumer.take()], [[], []]);
+    release();
+    await settle();
+    equal([client.take(), consumer.take()], [["OK"], ["c #1"]]);
+    equal(world.broker.storage.lossWindow.messagesHighest, 2);
   });
 });
 
