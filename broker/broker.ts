@@ -485,7 +485,8 @@ export class Broker implements ChannelEffects {
 
   /**
    * Publishes `body[start, end)`; it is copied. `dueMs` is Unix ms, 0 for at once. Whoever confirms it
-   * waits for `position`, as the topic's mode says. Throws {@linkcode RefusedError}. `admit` and `hasRoom` have been asked.
+   * waits for `position`, as the topic's mode says. Throws {@linkcode RefusedError}. `admit` and
+   * `hasRoom` have been asked.
    */
   publish(topic: Topic, body: Uint8Array, start: number, end: number, dueMs: number): void {
     this.#checkAccepting();
