@@ -38,6 +38,7 @@ import {
   type ChannelEffects,
   type ChannelOptions,
   type Consumer,
+  LatencyWindow,
   type Timed,
   Topic,
 } from "./queue/mod.ts";
@@ -60,7 +61,9 @@ export { ACK_MODES, isAckMode, type TopicPolicy } from "./storage/mod.ts";
 /** Settings of a {@linkcode Broker}. */
 export interface BrokerOptions {
   readonly storage: StorageOptions;
-  readonly channel: ChannelOptions;
+  readonly channel: Omit<ChannelOptions, "newLatency">;
+  /** The percentiles to tell of the time from publish to finish; none are measured when absent. */
+  readonly latency?: LatencyOptions;
   /** What is kept free of the disk: 5 % and no bound on the log when absent. */
   readonly guard?: DiskGuardOptions;
   /** The bound of a topic's bytes: none when absent. */
@@ -73,6 +76,14 @@ export interface BrokerOptions {
   readonly channelsPerTopicMax: number;
   /** Memory for the bodies of publishes that have not arrived whole, over all connections. */
   readonly publishBytesMax: number;
+}
+
+/** How the time from publish to finish is measured. */
+export interface LatencyOptions {
+  /** Above 0 and at most 1. */
+  readonly quantiles: readonly number[];
+  /** The time that is looked back on. */
+  readonly windowMs: number;
 }
 
 /** The world a broker lives in. */
@@ -155,6 +166,7 @@ export class Broker implements ChannelEffects {
   stagedBytes = 0;
 
   readonly #options: BrokerOptions;
+  readonly #channelOptions: ChannelOptions;
   readonly #turn: Turn;
   #waiters: DurableWaiter[] = [];
   #maintainTimer: Timer | null = null;
@@ -169,6 +181,11 @@ export class Broker implements ChannelEffects {
     this.random = seams.random;
     this.logger = seams.logger;
     this.#options = options;
+    const { latency } = options;
+    this.#channelOptions = latency === undefined ? options.channel : {
+      ...options.channel,
+      newLatency: () => new LatencyWindow(seams.clock, latency.windowMs),
+    };
     this.#turn = new Turn(seams.clock);
     this.#openedMs = seams.clock.wallMs();
     this.audit = new Audit(seams, options.storage.dataPath);
@@ -262,6 +279,11 @@ export class Broker implements ChannelEffects {
   /** Why nothing can be written any more, if so. */
   get failure(): Error | null {
     return this.storage.log.error;
+  }
+
+  /** The percentiles that are told of the time from publish to finish. */
+  get latencyQuantiles(): readonly number[] {
+    return this.#options.latency?.quantiles ?? [];
   }
 
   /** Whether it accepts and delivers now, and why not. */
@@ -655,7 +677,7 @@ export class Broker implements ChannelEffects {
   }
 
   #addTopic(state: TopicState): Topic {
-    const topic = new Topic(state, this, this.#options.channel);
+    const topic = new Topic(state, this, this.#channelOptions);
     this.topics.set(state.name, topic);
     return topic;
   }

@@ -1,8 +1,7 @@
 /**
  * The settings of the broker: every flag of nsqd under its own name and with its own default, and
  * what only Sluice has. A flag of nsqd without a meaning here is accepted and says so at the start.
- * One whose absence would make the broker less safe or blind (TLS, authorization, statsd, latency
- * percentiles) is refused until it exists.
+ * One whose absence would make the broker less safe (TLS, authorization) is refused until it exists.
  */
 import { createHash } from "node:crypto";
 import { crc32 } from "node:zlib";
@@ -24,9 +23,10 @@ import {
   text,
   type ValuesOf,
 } from "@sluice/shared/config";
+import { statisticsSettings } from "./config_statistics.ts";
+import { nsqdFlagsRefused, nsqdFlagsWithoutEffect } from "./nsqd_flags.ts";
 import { QUOTA_ACTIONS } from "./quota.ts";
 import { ACK_MODES } from "./storage/mod.ts";
-import { nsqdFlagsRefused, nsqdFlagsWithoutEffect } from "./nsqd_flags.ts";
 
 /** The longest silence of a client that negotiates no heartbeat interval: two of them. No flag. */
 export const CLIENT_TIMEOUT_MS = 60_000;
@@ -64,6 +64,7 @@ function allSettings(hostname: string) {
     ...storageSettings(),
     ...messageSettings(),
     ...clientSettings(),
+    ...statisticsSettings(),
     ...processSettings(hostname),
     ...nsqdFlagsWithoutEffect(),
     ...nsqdFlagsRefused(),

@@ -28,8 +28,6 @@ Deno.test("brokerSettings() refuses to start without the safety that was asked f
     "--tls-required",
     "--tls-required=tcp-https",
     "--auth-http-address=127.0.0.1:8080",
-    "--statsd-address=127.0.0.1:8125",
-    "--e2e-processing-latency-percentile=0.99,0.5",
     "--enable-experiment=topology-aware-consumption",
   ];
   for (const flag of rows) {
@@ -92,12 +90,6 @@ Deno.test("brokerSettings() takes nsqd's flags that mean nothing here, with a no
     "--sync-timeout=2s",
     "--queue-scan-worker-pool-max=4",
     "--queue-scan-selection-count=20",
-    "--statsd-prefix=nsq.%s",
-    "--statsd-interval=1m",
-    "--statsd-mem-stats=false",
-    "--statsd-udp-packet-size=508",
-    "--statsd-exclude-ephemeral",
-    "--e2e-processing-latency-window-time=10m",
     "--auth-http-request-method=post",
     "--tls-min-version=tls1.2",
     "--snappy",

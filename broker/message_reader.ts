@@ -1,6 +1,6 @@
 /** Finds messages in the storage for the channels. */
 import { RECORD_HEADER_BYTES, recordCrc, recordWordBytes } from "@sluice/shared/log";
-import { parseMessageId } from "@sluice/shared/protocol";
+import { parseMessageId, readTimestampMs } from "@sluice/shared/protocol";
 import type { Clock } from "@sluice/shared/runtime";
 import type { Logger } from "@sluice/shared/telemetry";
 import { COLD, FOUND, GONE, type MessageSource, type MessageView } from "./queue/mod.ts";
@@ -91,6 +91,10 @@ export class MessageReader implements MessageSource {
       this.#storage.nodeId,
     );
     return FOUND;
+  }
+
+  timestampMs(): number {
+    return readTimestampMs(this.#view.bytes, this.#view.start);
   }
 
   async load(topic: TopicState, offset: number): Promise<void> {

@@ -10,13 +10,11 @@ import {
   durationMs,
   integer,
   list,
-  percentile,
   type Setting,
   setting,
   text,
 } from "@sluice/shared/config";
 
-const NO_STATSD = "statsd is not supported yet by this version; the setting has no effect";
 const NO_SCAN = "Sluice wakes when a message is due and scans nothing; the setting has no effect";
 const ALWAYS_SYNCED =
   "Sluice confirms a message only when it is on disk; the setting has no effect";
@@ -81,49 +79,6 @@ export function nsqdFlagsWithoutEffect() {
       default: 20,
       doc: "Sluice wakes when a message is due and scans nothing.",
       accepted: NO_SCAN,
-    }),
-    statsdPrefix: setting({
-      name: "statsd-prefix",
-      kind: text(),
-      default: "nsq.%s",
-      doc: "The beginning of statsd keys.",
-      accepted: NO_STATSD,
-    }),
-    statsdIntervalMs: setting({
-      name: "statsd-interval",
-      kind: durationMs(),
-      default: "1m",
-      doc: "The time between statsd packets.",
-      accepted: NO_STATSD,
-    }),
-    statsdMemStats: setting({
-      name: "statsd-mem-stats",
-      kind: boolean(),
-      default: true,
-      doc: "Whether statsd gets memory figures.",
-      accepted: NO_STATSD,
-    }),
-    statsdUdpPacketSizeBytes: setting({
-      name: "statsd-udp-packet-size",
-      kind: bytes(),
-      default: 508,
-      doc: "The size of a statsd packet.",
-      accepted: NO_STATSD,
-    }),
-    statsdExcludeEphemeral: setting({
-      name: "statsd-exclude-ephemeral",
-      kind: boolean(),
-      default: false,
-      doc: "Whether statsd leaves out ephemeral topics and channels.",
-      accepted: NO_STATSD,
-    }),
-    endToEndLatencyWindowMs: setting({
-      name: "e2e-processing-latency-window-time",
-      kind: durationMs(),
-      default: "10m",
-      doc: "The time that latency percentiles look back.",
-      accepted:
-        "latency percentiles are not supported yet by this version; the setting has no effect",
     }),
     authHttpRequestMethod: setting({
       name: "auth-http-request-method",
@@ -193,15 +148,6 @@ export function nsqdFlagsRefused() {
       file: "auth_http_addresses",
       doc: "The services asked what a client may do.",
       refused: notYet("authorization"),
-    }),
-    statsdAddress: refusedText("statsd-address", "Where statsd packets would be sent.", "statsd"),
-    endToEndLatencyPercentiles: setting({
-      name: "e2e-processing-latency-percentile",
-      kind: list(percentile()),
-      default: [],
-      file: "e2e_processing_latency_percentiles",
-      doc: "The percentiles of the time from publish to finish in the statistics.",
-      refused: notYet("latency percentiles"),
     }),
     enableExperiment: setting({
       name: "enable-experiment",

@@ -6,12 +6,14 @@
  * reverse: discovery forgets us, nothing new is accepted, connections close and what they had in
  * flight goes back, everything is synced.
  */
-import { type Address, configOption } from "@sluice/shared/config";
+import type { Address } from "@sluice/shared/config";
 import { IDENTIFY_OPTIONS_DEFAULT, type IdentifyOptions } from "@sluice/shared/protocol";
 import {
   AddressInUseError,
   type Clock,
+  type Datagrams,
   type Disk,
+  invariant,
   type Network,
   type Random,
   REPORTED_VERSION,
@@ -26,13 +28,16 @@ import {
   OUTPUT_BUFFER_BYTES_DEFAULT,
 } from "./config.ts";
 import { recoveringHealth } from "./health.ts";
+import { RuntimeConfig } from "./runtime_config.ts";
 import { isPatient, recoveringHttp } from "./server/health_http.ts";
 import { brokerHttp } from "./server/http.ts";
 import { type HttpHandler, HttpListener } from "./server/http_listener.ts";
 import type { HttpGet } from "./server/lookup_channels.ts";
 import { LookupPeers } from "./server/lookup_peer.ts";
 import { registerMetrics } from "./server/metrics.ts";
+import { topicStats } from "./server/stats.ts";
 import { TcpServer } from "./server/tcp_server.ts";
+import { statsdPrefix, StatsdReporter } from "./statsd.ts";
 
 /** Topics and channels are bounded so that names alone cannot fill memory. */
 export const TOPICS_MAX = 100_000;
@@ -51,6 +56,8 @@ export interface ServiceSeams {
   readonly network: Network;
   readonly serveHttp: ServeHttp;
   readonly httpGet: HttpGet;
+  /** Needed where figures go to statsd. */
+  readonly datagrams?: Datagrams;
   readonly logger: Logger;
   /** Memory figures of the process, for `/stats`. */
   readonly memory: () => Readonly<Record<string, number>>;
@@ -79,6 +86,7 @@ export class Service {
   readonly metrics = new MetricsRegistry();
   readonly #http: HttpListener;
   readonly #peers: LookupPeers;
+  readonly #statsd: StatsdReporter | null;
   readonly #seams: ServiceSeams;
   readonly #settings: ServiceSettings;
 
@@ -109,16 +117,16 @@ export class Service {
           consumersMax: values.maxChannelConsumers,
         },
       }));
-    registerMetrics(this.metrics, () => ({ broker, tcp: this.tcp }));
+    this.#statsd = this.#statsdReporter();
+    registerMetrics(this.metrics, () => ({ broker, tcp: this.tcp, statsd: this.#statsd }));
     logger.info(`TCP: listening on ${this.tcp.hostname}:${this.tcp.port}`);
     http.serve(this.#httpHandler());
     this.#peers = this.#lookupPeers();
     broker.registry = this.#peers;
-    if (values.lookupdTcpAddresses.length > 0) {
-      broker.knownChannels = (topic) => this.#peers.lookupChannels(topic);
-    }
+    this.#lookUpAt(values.lookupdTcpAddresses);
     broker.onFailure = seams.onBroken;
     this.#peers.start();
+    this.#statsd?.start();
   }
 
   /** Opens the data folder and serves. Rejects with {@linkcode ListenError}, or as `Broker.open` does. */
@@ -169,6 +177,7 @@ export class Service {
   /** Stops in order; resolves when everything is on disk and the folder is given back. */
   async stop(): Promise<void> {
     this.broker.exiting = true;
+    await this.#statsd?.stop();
     await this.#peers.stop();
     this.tcp.stopAccepting();
     await this.#http.shutdown(
@@ -192,7 +201,7 @@ export class Service {
 
   #httpHandler(): HttpHandler {
     const { values, hostname, declaration } = this.#settings;
-    const { memory } = this.#seams;
+    const { memory, logger } = this.#seams;
     return brokerHttp(this.broker, this.tcp.sessions, this.metrics, {
       hostname,
       broadcastAddress: values.broadcastAddress,
@@ -205,13 +214,52 @@ export class Service {
       maxDeflateLevel: IDENTIFY_OPTIONS_DEFAULT.deflateLevelMax,
       topologyZone: values.topologyZone,
       topologyRegion: values.topologyRegion,
-      config: (name) => configOption(declaration, values, name),
+      config: new RuntimeConfig(declaration, values, {
+        logLevel: (level) => logger.level = level,
+        lookupdTcpAddresses: (addresses) => this.#lookUpAt(addresses),
+      }),
       memory,
       messageBytesMax: values.maxMsgSizeBytes,
       bodyBytesMax: values.maxBodySizeBytes,
       deferMsMax: deferMsMax(values),
       bodyTimeoutMs: HTTP_BODY_TIMEOUT_MS,
     });
+  }
+
+  #statsdReporter(): StatsdReporter | null {
+    const { values } = this.#settings;
+    const { datagrams, clock, logger, memory } = this.#seams;
+    if (values.statsdAddress === null) return null;
+    invariant(datagrams !== undefined, "a service that sends to statsd can send packets");
+    const filter = { topic: null, channel: null, includeClients: false };
+    return new StatsdReporter({
+      ...tcpAddress("--statsd-address", values.statsdAddress),
+      prefix: statsdPrefix(
+        values.statsdPrefix,
+        values.broadcastAddress,
+        this.#broadcastHttpPort,
+      ),
+      intervalMs: values.statsdIntervalMs,
+      packetBytesMax: values.statsdPacketBytes,
+      includeMemory: values.statsdMemStats,
+      excludeEphemeral: values.statsdExcludeEphemeral,
+    }, {
+      clock,
+      datagrams,
+      logger,
+      topics: () => topicStats(this.broker, [], filter) ?? [],
+      memory,
+    });
+  }
+
+  /** Registers with these discovery services from now on, and with no others. */
+  #lookUpAt(addresses: readonly Address[]): void {
+    this.#peers.replace(
+      addresses.map((address) => tcpAddress("--lookupd-tcp-address", address)),
+    );
+    this.broker.knownChannels = addresses.length === 0
+      ? null
+      : (topic) => this.#peers.lookupChannels(topic);
   }
 
   #lookupPeers(): LookupPeers {
@@ -222,9 +270,6 @@ export class Service {
     return new LookupPeers({
       ...this.#seams,
       httpGet: (url, bounds) => httpGet(url, { ...bounds, timeoutMs }),
-      addresses: values.lookupdTcpAddresses.map((address) =>
-        tcpAddress("--lookupd-tcp-address", address)
-      ),
       identity: {
         broadcastAddress: values.broadcastAddress,
         hostname,
@@ -303,11 +348,17 @@ export function brokerOptions(settings: ServiceSettings): BrokerOptions {
     guard: { minFreeBytes: values.minFreeBytes, logBytesMax: values.logBytesMax },
     quota: { bytesMax: values.topicBytesMax, action: values.topicBytesAction },
     eviction: { afterMs: values.evictAfterMs },
+    ...latencyOptions(values),
     scrub: { rateBytes: values.scrubRateBytes, intervalMs: values.scrubIntervalMs },
     topicsMax: TOPICS_MAX,
     channelsPerTopicMax: CHANNELS_PER_TOPIC_MAX,
     publishBytesMax: values.publishBytesMax,
   };
+}
+
+function latencyOptions(values: BrokerValues): Pick<BrokerOptions, "latency"> {
+  const { endToEndLatencyPercentiles: quantiles, endToEndLatencyWindowMs: windowMs } = values;
+  return quantiles.length === 0 ? {} : { latency: { quantiles, windowMs } };
 }
 
 /** The longest a publish may defer its message. */

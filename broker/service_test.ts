@@ -3,7 +3,14 @@ import { deepStrictEqual as equal, match, ok, rejects } from "node:assert/strict
 import { loadSettings } from "@sluice/shared/config";
 import { AddressInUseError, DiskError, type ServeHttpOptions } from "@sluice/shared/runtime";
 import { Logger } from "@sluice/shared/telemetry";
-import { SeededRandom, settle, SimClock, SimDisk, SimNetwork } from "@sluice/shared/testing";
+import {
+  SeededRandom,
+  settle,
+  SimClock,
+  SimDatagrams,
+  SimDisk,
+  SimNetwork,
+} from "@sluice/shared/testing";
 import { encodeSub } from "@sluice/shared/protocol";
 import { brokerSettings } from "./config.ts";
 import { Client, HeldDisk, pub } from "./server/world_test.ts";
@@ -15,6 +22,7 @@ class Machine {
   readonly disk = new HeldDisk(this.simDisk);
   readonly clock = new SimClock();
   readonly network = new SimNetwork();
+  readonly datagrams = new SimDatagrams();
   readonly broken: unknown[] = [];
   readonly lines: string[] = [];
   httpTaken = false;
@@ -47,6 +55,7 @@ class Machine {
         return { hostname, port, shutdown: () => this.httpBusy };
       },
       httpGet: () => Promise.reject(new Error("nobody is asked")),
+      datagrams: this.datagrams,
       logger: new Logger({ sink: (line) => this.lines.push(line), clock: this.clock }),
       memory: () => ({ heap_objects: 1 }),
       onBroken: (error) => this.broken.push(error),
@@ -269,5 +278,53 @@ Deno.test("a handler that breaks an invariant is reported", async () => {
   const response = await machine.http!.onError(new Error("a mistake"));
   equal([response.status, machine.broken.length], [500, 1]);
   await response.text();
+  await machine.stop(service);
+});
+
+Deno.test("Service sends its figures to statsd while it runs, and no longer", async () => {
+  const machine = new Machine();
+  const service = await machine.start(
+    "--statsd-address=metrics:8125",
+    "--statsd-interval=5s",
+    "--broadcast-address=10.0.0.7",
+    "--statsd-udp-packet-size=65507",
+    "--e2e-processing-latency-percentile=0.99",
+  );
+  await machine.ask("POST", "/topic/create?topic=t");
+  await machine.clock.run(5_000);
+  await settle();
+  equal(machine.datagrams.packets, [{
+    to: "metrics:8125",
+    text: [
+      "topic.t.message_count:0|c",
+      "topic.t.message_bytes:0|c",
+      "topic.t.depth:0|g",
+      "topic.t.backend_depth:0|g",
+      "mem.heap_objects:1|g",
+    ].map((line) => `nsq.10_0_0_7_4151.${line}\n`).join(""),
+  }]);
+  match(await machine.ask("GET", "/metrics"), /^sluice_statsd_packets_total 1$/m);
+  await machine.stop(service);
+  equal([machine.datagrams.packets.length, machine.datagrams.open], [1, 0]);
+});
+
+Deno.test("Service takes another log level and other discovery services while it runs", async () => {
+  const machine = new Machine();
+  const service = await machine.start();
+  const { logger } = service.broker;
+  equal([logger.level, service.broker.knownChannels], ["info", null]);
+  equal(await machine.ask("PUT", "/config/log_level", "error"), "4");
+  equal(logger.level, "error");
+  const listener = machine.network.listen("lookup", 4160);
+  equal(
+    await machine.ask("PUT", "/config/nsqlookupd_tcp_addresses", '["lookup:4160"]'),
+    '["lookup:4160"]',
+  );
+  const connection = await listener.accept();
+  ok(connection !== null && service.broker.knownChannels !== null);
+  equal(await machine.ask("PUT", "/config/nsqlookupd_tcp_addresses", "[]"), "[]");
+  equal(service.broker.knownChannels, null);
+  connection.close();
+  listener.close();
   await machine.stop(service);
 });

@@ -24,6 +24,7 @@ import { type Random, randomBelow } from "@sluice/shared/runtime";
 import { type ChannelState, DueHeap, type TopicState } from "../storage/mod.ts";
 import { Consumer, type ConsumerPort, ConsumerRing } from "./consumer.ts";
 import { InFlightTable } from "./in_flight.ts";
+import type { LatencyWindow } from "./latency.ts";
 import { FOUND, GONE, type MessageSource } from "./message_source.ts";
 import { OffsetQueue } from "./offset_queue.ts";
 import { DUE_AT_ONCE, DUE_PAUSE_MS, NOT_SCHEDULED, type Timed, wallDueMs } from "./schedule.ts";
@@ -51,6 +52,8 @@ export interface ChannelOptions {
   readonly consumersMax: number;
   /** What a leaving consumer has in flight is ready again at once, else when it times out. */
   readonly requeueOnDisconnect: boolean;
+  /** Makes what measures a channel from publish to finish; nothing is measured without. */
+  readonly newLatency?: () => LatencyWindow;
 }
 
 /** The answer to FIN, REQ and TOUCH. */
@@ -68,10 +71,12 @@ export class Channel implements Timed {
   deliveredCount = 0;
   /** Deferred by their publisher and not due yet. */
   topicDeferred = 0;
+  /** From publish to finish; null when that is not measured. */
+  readonly latency: LatencyWindow | null;
 
   readonly #effects: ChannelEffects;
   readonly #options: ChannelOptions;
-  readonly #inFlight = new InFlightTable();
+  readonly #inFlight: InFlightTable;
   readonly #ring = new ConsumerRing();
   readonly #ready = new OffsetQueue();
   readonly #deferred = new DueHeap();
@@ -96,6 +101,8 @@ export class Channel implements Timed {
   ) {
     this.#effects = effects;
     this.#options = options;
+    this.latency = options.newLatency?.() ?? null;
+    this.#inFlight = new InFlightTable(this.latency !== null);
     this.#cursor = state.finished.floor;
     this.#enteredFrom = recovered ? topic.visibleTail : state.start;
     this.#checkUntil = topic.tail;
@@ -169,6 +176,7 @@ export class Channel implements Timed {
     if (slot < 0) return "not_in_flight";
     if (this.#inFlight.owner(slot) !== consumer.number) return "not_owner";
     const offset = this.#inFlight.offset(slot);
+    if (this.latency !== null) this.latency.finished(this.#inFlight.timestampMs(slot));
     this.#inFlight.remove(slot, consumer.deliveries);
     consumer.finishCount++;
     this.#effects.finish(this.state, offset);
@@ -379,7 +387,7 @@ export class Channel implements Timed {
     }
     const attempts = (fromReady ? this.#readyAttempts : 0) + 1;
     const deadlineMs = nowMs + consumer.msgTimeoutMs;
-    this.#inFlight.insert(
+    const slot = this.#inFlight.insert(
       view.sequence,
       offset,
       consumer.number,
@@ -388,6 +396,9 @@ export class Channel implements Timed {
       nowMs,
       deadlineMs,
     );
+    if (this.latency !== null) {
+      this.#inFlight.setTimestampMs(slot, this.#effects.source.timestampMs());
+    }
     consumer.messageCount++;
     this.deliveredCount++;
     consumer.port.deliver(view, attempts);

@@ -13,6 +13,7 @@ const WALL_MS = 1_000_000;
 const COLD_SOURCE: MessageSource = {
   view: { bytes: new Uint8Array(), start: 0, length: 0, sequence: 0, dueMs: 0 },
   find: () => COLD,
+  timestampMs: () => 0,
   load: () => Promise.resolve(),
 };
 

@@ -23,6 +23,9 @@ export class InFlightTable {
   #offsets = new Float64Array(0);
   #deadlines = new Float64Array(0);
   #delivered = new Float64Array(0);
+  /** When messages were published, Unix ms; of no slots unless somebody wants to know. */
+  #timestamps = new Float64Array(0);
+  readonly #keepsTimestamps: boolean;
   #attempts = new Uint32Array(0);
   #owners = new Int32Array(0);
   #previous = new Int32Array(0);
@@ -30,7 +33,8 @@ export class InFlightTable {
   /** Slot + 1 by hash, linear probing; 0 is empty. At most half full. */
   #table = new Int32Array(32);
 
-  constructor() {
+  constructor(keepsTimestamps = false) {
+    this.#keepsTimestamps = keepsTimestamps;
     this.#growSlots(16);
   }
 
@@ -38,7 +42,10 @@ export class InFlightTable {
     return this.#size;
   }
 
-  /** Adds a delivery at the end of its consumer's list, or earlier if its deadline is. */
+  /**
+   * Adds a delivery at the end of its consumer's list, or earlier if its deadline is; returns its
+   * slot.
+   */
   insert(
     sequence: number,
     offset: number,
@@ -47,7 +54,7 @@ export class InFlightTable {
     attempts: number,
     nowMs: number,
     deadlineMs: number,
-  ): void {
+  ): number {
     if (this.#free === NONE) this.#growSlots(this.#slots * 2);
     if ((this.#size + 1) * 2 > this.#table.length) this.#growTable();
     const slot = this.#free;
@@ -61,6 +68,7 @@ export class InFlightTable {
     this.#link(list, slot);
     this.#enter(slot);
     this.#size++;
+    return slot;
   }
 
   /** The slot of a sequence, or -1. */
@@ -110,6 +118,15 @@ export class InFlightTable {
 
   deliveredMs(slot: number): number {
     return this.#delivered[slot]!;
+  }
+
+  /** Notes when the message was published. For a table that keeps timestamps. */
+  setTimestampMs(slot: number, timestampMs: number): void {
+    this.#timestamps[slot] = timestampMs;
+  }
+
+  timestampMs(slot: number): number {
+    return this.#timestamps[slot]!;
   }
 
   deadlineMs(slot: number): number {
@@ -180,6 +197,9 @@ export class InFlightTable {
     this.#offsets = grown(this.#offsets, new Float64Array(slots));
     this.#deadlines = grown(this.#deadlines, new Float64Array(slots));
     this.#delivered = grown(this.#delivered, new Float64Array(slots));
+    if (this.#keepsTimestamps) {
+      this.#timestamps = grown(this.#timestamps, new Float64Array(slots));
+    }
     this.#attempts = grown(this.#attempts, new Uint32Array(slots));
     this.#owners = grown(this.#owners, new Int32Array(slots));
     this.#previous = grown(this.#previous, new Int32Array(slots));

@@ -119,6 +119,10 @@ export class World implements ChannelEffects, MessageSource {
     return FOUND;
   }
 
+  timestampMs(): number {
+    return WALL_START_MS;
+  }
+
   load(_topic: TopicState, offset: number): Promise<void> {
     this.note(`load ${offset}`);
     return new Promise((resolve) =>

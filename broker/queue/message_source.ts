@@ -23,6 +23,8 @@ export const GONE = 2;
 export interface MessageSource {
   readonly view: MessageView;
   find(topic: TopicState, offset: number): typeof FOUND | typeof COLD | typeof GONE;
+  /** When the message that `find` has found was published, Unix ms. */
+  timestampMs(): number;
   /** Resolves when `find` is worth calling again; never rejects. */
   load(topic: TopicState, offset: number): Promise<void>;
 }

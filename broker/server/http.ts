@@ -6,7 +6,6 @@
 import {
   channelArguments,
   emptyReply,
-  errorReply,
   HttpError,
   type HttpRoute,
   jsonReply,
@@ -21,6 +20,7 @@ import { REPORTED_VERSION } from "@sluice/shared/runtime";
 import { METRICS_CONTENT_TYPE, type MetricsRegistry } from "@sluice/shared/telemetry";
 import { type Broker, RefusedError } from "../broker.ts";
 import type { Channel, Topic } from "../queue/mod.ts";
+import { type ConfigAccess, configRoutes } from "./config_http.ts";
 import { healthRoute } from "./health_http.ts";
 import { refusal } from "./http_refusal.ts";
 import { HttpPublisher, type HttpPublisherOptions } from "./http_publish.ts";
@@ -42,10 +42,8 @@ export interface HttpOptions extends HttpPublisherOptions {
   readonly maxOutputBufferTimeoutMs: number;
   readonly topologyZone: string;
   readonly topologyRegion: string;
-  /** The value of a setting for `/config/:opt`. */
-  readonly config: (
-    name: string,
-  ) => { readonly body: string; readonly json: boolean } | undefined;
+  /** The settings for `/config/:opt`. */
+  readonly config: ConfigAccess;
   readonly memory: () => Readonly<Record<string, number>>;
 }
 
@@ -113,11 +111,7 @@ class Door {
       { method: "GET", path: "/info", handle: () => this.#info() },
       { method: "GET", path: "/stats", handle: ({ query }) => this.#stats(query) },
       { method: "GET", path: "/metrics", handle: () => this.#metricsText() },
-      {
-        method: "GET",
-        path: "/config/:opt",
-        handle: (call) => this.#config(call.pathParameter("opt")),
-      },
+      ...this.#configRoutes(),
       { method: "POST", path: "/topic/create", handle: ({ query }) => this.#createTopic(query) },
       this.#topicRoute("delete", (topic) => broker.deleteTopic(topic)),
       this.#topicRoute("empty", (topic) => broker.emptyTopic(topic)),
@@ -199,11 +193,19 @@ class Door {
     return new Response(text, { headers: { "Content-Type": METRICS_CONTENT_TYPE } });
   }
 
-  #config(name: string): Response {
-    const value = this.#options.config(name);
-    if (value === undefined) return errorReply(400, "INVALID_OPTION");
-    if (!value.json) return textReply(value.body);
-    return jsonReply(JSON.parse(value.body));
+  #configRoutes(): HttpRoute[] {
+    const { config, messageBytesMax, bodyTimeoutMs } = this.#options;
+    const { logger, clock } = this.#broker;
+    return configRoutes({
+      config,
+      logger,
+      valueBytesMax: messageBytesMax,
+      deadline: () => {
+        const late = new AbortController();
+        const timer = clock.setTimer(bodyTimeoutMs, () => late.abort());
+        return { signal: late.signal, cancel: () => timer.cancel() };
+      },
+    });
   }
 
   #createTopic(query: Query): Promise<Response> {

@@ -4,6 +4,7 @@ import { encodeMpubBody, encodeSub, utf8Bytes } from "@sluice/shared/protocol";
 import { REPORTED_VERSION } from "@sluice/shared/runtime";
 import { MetricsRegistry } from "@sluice/shared/telemetry";
 import { settle } from "@sluice/shared/testing";
+import type { ConfigAccess, ConfigRefusal } from "./config_http.ts";
 import { brokerHttp } from "./http.ts";
 import { registerMetrics } from "./metrics.ts";
 import { pub, sized, World, type WorldOptions } from "./world_test.ts";
@@ -11,12 +12,25 @@ import { pub, sized, World, type WorldOptions } from "./world_test.ts";
 /** An answer in short: status and body. */
 type Answer = readonly [status: number, body: string];
 
-const CONFIG = new Map([
-  ["broadcast_address", { body: "host", json: false }],
-  ["nsqlookupd_tcp_addresses", { body: '["a:1"]', json: true }],
-]);
+/** One setting that is text, and one that is JSON and can be changed to anything but "bad". */
+class FakeConfig implements ConfigAccess {
+  readonly #values = new Map([["name", "host"], ["count", "3"]]);
+
+  get(option: string) {
+    const body = this.#values.get(option);
+    return body === undefined ? undefined : { body, json: option === "count" };
+  }
+
+  change(option: string, body: string): ConfigRefusal | null {
+    if (option !== "count") return "INVALID_OPTION";
+    if (body === "bad") return "INVALID_VALUE";
+    this.#values.set(option, body);
+    return null;
+  }
+}
 
 class HttpWorld {
+  readonly config = new FakeConfig();
   readonly #handler: ReturnType<typeof brokerHttp>;
 
   constructor(readonly world: World) {
@@ -33,7 +47,7 @@ class HttpWorld {
       maxOutputBufferTimeoutMs: 30_000,
       topologyZone: "z",
       topologyRegion: "r",
-      config: (name) => CONFIG.get(name),
+      config: this.config,
       memory: () => ({ heap_objects: 0, heap_idle_bytes: 7 }),
       messageBytesMax: 1000,
       bodyBytesMax: 5000,
@@ -493,11 +507,73 @@ http("/info has the documented keys, with durations in nanoseconds", async (http
   );
 });
 
-http("/config tells the value of a setting by its name in the file", async (http) => {
-  equal(await http.ask("GET", "/config/nsqlookupd_tcp_addresses"), [200, '["a:1"]']);
-  equal(await http.ask("GET", "/config/broadcast_address"), [200, "host"]);
+http("/config tells the value of a setting and takes a new one", async (http) => {
+  equal(await http.ask("GET", "/config/count"), [200, "3"]);
+  equal(await http.ask("GET", "/config/name"), [200, "host"]);
   equal(await http.ask("GET", "/config/nope"), refused(400, "INVALID_OPTION"));
+  equal(await http.ask("PUT", "/config/count", "4"), [200, "4"]);
+  equal(await http.ask("GET", "/config/count"), [200, "4"]);
+  const types = ["count", "name"].map(async (name) =>
+    (await http.fetch("GET", `/config/${name}`)).headers.get("content-type")
+  );
+  equal(await Promise.all(types), ["application/json; charset=utf-8", "text/plain; charset=utf-8"]);
 });
+
+http("PUT /config refuses what is no option, no value, empty or too long", async (http) => {
+  equal(await http.ask("PUT", "/config/name", "1"), refused(400, "INVALID_OPTION"));
+  equal(await http.ask("PUT", "/config/count", "bad"), refused(400, "INVALID_VALUE"));
+  for (const body of ["", BIG]) {
+    for (const name of ["count", "nope"]) {
+      equal(await http.ask("PUT", `/config/${name}`, body), refused(413, "INVALID_VALUE"));
+    }
+  }
+  equal(await http.ask("POST", "/config/count"), refused(405, "METHOD_NOT_ALLOWED"));
+  equal(await http.ask("GET", "/config/count"), [200, "3"]);
+});
+
+http("/stats has no percentiles unless some are asked for", async (http) => {
+  const consumer = await http.world.client(encodeSub("t", "c"), "RDY 1\n", pub("t", "ab"));
+  await http.world.clock.run(80);
+  await consumer.send(`FIN ${consumer.ids[0] ?? ""}\n`);
+  equal((await http.stats()).match(/"e2e_processing_latency":\{[^}]*\}/g), [
+    '"e2e_processing_latency":{"count":0,"percentiles":null}',
+    '"e2e_processing_latency":{"count":0,"percentiles":null}',
+  ]);
+});
+
+http(
+  "/stats has the percentiles from publish to finish, by channel and added up by topic",
+  async (http) => {
+    const { clock } = http.world;
+    equal(await http.post("/topic/create?topic=bare"), EMPTY);
+    const one = await http.world.client(encodeSub("t", "a"), "RDY 1\n");
+    const two = await http.world.client(encodeSub("t", "b"), "RDY 2\n", pub("t", "x"));
+    await clock.run(40);
+    await one.send(`FIN ${one.ids[0] ?? ""}\n`);
+    await two.send(pub("t", "y"));
+    await clock.run(20);
+    // The first attempt does not count: from the publish to the finish.
+    await one.send(`REQ ${one.ids[1] ?? ""} 0\n`);
+    await clock.run(10);
+    await one.send(`FIN ${one.ids[2] ?? ""}\n`);
+    await two.send(`FIN ${two.ids[0] ?? ""}\n`);
+    const told = (count: number, ...values: readonly number[]) => ({
+      count,
+      percentiles: [{ quantile: 0.99, value: values[0] }, { quantile: 0.5, value: values[1] }],
+    });
+    const [bare, topic] = JSON.parse(await http.stats()).topics;
+    const ms = 1_000_000;
+    equal(bare.e2e_processing_latency, { count: 0, percentiles: null });
+    equal(topic.channels[0].e2e_processing_latency, told(2, 40 * ms, 30 * ms));
+    equal(topic.channels[1].e2e_processing_latency, told(1, 70.5 * ms, 70.5 * ms));
+    equal(topic.e2e_processing_latency, told(3, 70.5 * ms, 40 * ms));
+    const text = (await http.ask("GET", "/stats"))[1];
+    match(text, /\[t {14}\] .* e2e%: 70\.5ms, 40\.0ms\n/);
+    await clock.run(600_000);
+    match(await http.stats(), /"count":0,"percentiles":\[\{"quantile":0\.99,"value":0\}/);
+  },
+  { broker: { latency: { quantiles: [0.99, 0.5], windowMs: 600_000 } } },
+);
 
 http("/metrics tells what the broker counts", async (http) => {
   const consumer = await http.world.client(encodeSub("t", "c"), "RDY 1\n", pub("t", "ab"));

@@ -46,9 +46,8 @@ export interface LookupPeerOptions {
   readonly onBroken: (error: unknown) => void;
 }
 
-/** What all peers of a broker share, and where they are. */
+/** What all peers of a broker share. */
 export interface LookupPeersOptions extends LookupPeerOptions {
-  readonly addresses: readonly LookupAddress[];
   readonly httpGet: HttpGet;
 }
 
@@ -197,20 +196,49 @@ export class LookupPeer {
 
 /** All discovery services of a broker. */
 export class LookupPeers {
-  readonly peers: readonly LookupPeer[];
   readonly #options: LookupPeersOptions;
+  readonly #peers = new Map<string, LookupPeer>();
+  /** Peers that are left, until their connections have ended. */
+  readonly #leaving = new Set<Promise<void>>();
+  #state: "new" | "started" | "stopped" = "new";
 
   constructor(options: LookupPeersOptions) {
     this.#options = options;
-    this.peers = options.addresses.map((address) => new LookupPeer(address, options));
+  }
+
+  get peers(): readonly LookupPeer[] {
+    return [...this.#peers.values()];
+  }
+
+  /** Has these for peers and no others; a peer that stays keeps its connection. */
+  replace(targets: readonly LookupAddress[]): void {
+    if (this.#state === "stopped") return;
+    const wanted = new Map(
+      targets.map((target) => [hostAndPort(target.host, target.port), target]),
+    );
+    for (const [address, peer] of this.#peers) {
+      if (wanted.has(address)) continue;
+      this.#peers.delete(address);
+      const left = peer.stop().finally(() => this.#leaving.delete(left));
+      this.#leaving.add(left);
+    }
+    for (const [address, target] of wanted) {
+      if (this.#peers.has(address)) continue;
+      const peer = new LookupPeer(target, this.#options);
+      this.#peers.set(address, peer);
+      if (this.#state === "started") peer.start();
+    }
   }
 
   start(): void {
-    for (const peer of this.peers) peer.start();
+    this.#state = "started";
+    for (const peer of this.#peers.values()) peer.start();
   }
 
   async stop(): Promise<void> {
-    await Promise.all(this.peers.map((peer) => peer.stop()));
+    this.#state = "stopped";
+    await Promise.all([...this.#peers.values()].map((peer) => peer.stop()));
+    await Promise.all(this.#leaving);
   }
 
   topicAdded(topic: string): void {
@@ -237,7 +265,7 @@ export class LookupPeers {
   }
 
   #changed(change: RegistryChange): void {
-    for (const peer of this.peers) peer.changed(change);
+    for (const peer of this.#peers.values()) peer.changed(change);
   }
 }
 

@@ -86,7 +86,6 @@ function newPeers(topics: Record<string, string[]>, hosts = ["one"]) {
   const broken: unknown[] = [];
   const asked: string[] = [];
   const peers = new LookupPeers({
-    addresses: hosts.map((host) => ({ host, port: 4160 })),
     identity: {
       broadcastAddress: "broker",
       hostname: "vm",
@@ -109,6 +108,7 @@ function newPeers(topics: Record<string, string[]>, hosts = ["one"]) {
       return Promise.resolve({ status: 200, body: new TextEncoder().encode('{"channels":["c"]}') });
     },
   });
+  peers.replace(hosts.map((host) => ({ host, port: 4160 })));
   const finish = async (...services: FakeDiscovery[]) => {
     await peers.stop();
     for (const service of services) service.close();
@@ -247,4 +247,26 @@ Deno.test("LookupPeers.lookupChannels() asks the services that have told where t
     "http://[::1]:4161/channels?topic=t%23ephemeral",
   ]);
   await finish(...services);
+});
+
+Deno.test("LookupPeers.replace() leaves who is not named, joins who is new, and keeps the others", async () => {
+  const { network, peers, finish } = newPeers({ t: [] }, ["one", "two"]);
+  const services = ["one", "two", "three"].map((host) => new FakeDiscovery(network, host));
+  const commands = () => services.map((service) => service.commands.length);
+  peers.start();
+  await settle();
+  equal(commands(), [2, 2, 0]);
+  peers.replace([{ host: "two", port: 4160 }, { host: "three", port: 4160 }]);
+  await settle();
+  equal(commands(), [2, 2, 2], "the connection to two has stayed");
+  equal(peers.peers.map(({ address }) => address), ["two:4160", "three:4160"]);
+  peers.topicAdded("u");
+  await settle();
+  equal(commands(), [2, 3, 3]);
+  peers.replace([]);
+  await settle();
+  equal([network.openEnds, peers.peers.length], [0, 0]);
+  await finish(...services);
+  peers.replace([{ host: "one", port: 4160 }]);
+  equal(peers.peers, [], "nothing begins once they are stopped");
 });

@@ -8,6 +8,8 @@ import type { TcpServer } from "./tcp_server.ts";
 export interface MetricsSource {
   readonly broker: Broker;
   readonly tcp: Pick<TcpServer, "sessions" | "refusedCount">;
+  /** Null or absent when nothing is sent to statsd. */
+  readonly statsd?: { readonly packetCount: number; readonly failureCount: number } | null;
 }
 
 /** Registers everything there is to say. `source` is asked at each scrape, not before. */
@@ -46,6 +48,16 @@ export function registerMetrics(registry: MetricsRegistry, source: () => Metrics
     "sluice_connections_refused_total",
     "Connections closed because there were too many.",
     () => source().tcp.refusedCount,
+  );
+  counter(
+    "sluice_statsd_packets_total",
+    "Packets sent to statsd.",
+    () => source().statsd?.packetCount ?? 0,
+  );
+  counter(
+    "sluice_statsd_failures_total",
+    "Rounds of figures that could not be sent to statsd whole.",
+    () => source().statsd?.failureCount ?? 0,
   );
   gauge("sluice_connections", "Open NSQ connections.", () => source().tcp.sessions.size);
   gauge("sluice_topics", "Topics.", () => source().broker.topics.size);

@@ -3,7 +3,13 @@
  * contract: nsqadmin stops at a missing `e2e_processing_latency` or a number that is not an integer.
  */
 import type { Broker } from "../broker.ts";
-import type { Channel, Topic } from "../queue/mod.ts";
+import {
+  type Channel,
+  LatencyCounts,
+  type LatencySummary,
+  NO_LATENCY,
+  type Topic,
+} from "../queue/mod.ts";
 import type { Session } from "./session.ts";
 
 /** What to put in. A name that is null stands for all. */
@@ -12,9 +18,6 @@ export interface StatsFilter {
   readonly channel: string | null;
   readonly includeClients: boolean;
 }
-
-/** Percentiles are not measured; the object has to be there all the same. */
-const NO_LATENCY = { count: 0, percentiles: null } as const;
 
 /** One connection, as in contract section 3.4. */
 export interface ClientStats {
@@ -56,7 +59,7 @@ export interface ChannelStats {
   readonly client_count: number;
   readonly clients: readonly ClientStats[] | null;
   readonly paused: boolean;
-  readonly e2e_processing_latency: typeof NO_LATENCY;
+  readonly e2e_processing_latency: LatencySummary;
 }
 
 /** One topic with its channels. */
@@ -68,7 +71,7 @@ export interface TopicStats {
   readonly message_count: number;
   readonly message_bytes: number;
   readonly paused: boolean;
-  readonly e2e_processing_latency: typeof NO_LATENCY;
+  readonly e2e_processing_latency: LatencySummary;
 }
 
 /** Topics by name; `null` when the filter names one that there is not. */
@@ -87,6 +90,7 @@ export function topicStats(
     if (topic === undefined) return null;
     topics.push(topic);
   }
+  const quantiles = broker.latencyQuantiles;
   const stats: TopicStats[] = [];
   for (const topic of topics) {
     const channels = [...topic.channels.values()]
@@ -95,13 +99,13 @@ export function topicStats(
     if (filter.channel !== null && channels.length === 0) continue;
     stats.push({
       topic_name: topic.state.name,
-      channels: channels.map((channel) => channelStats(channel, clients)),
+      channels: channels.map((channel) => channelStats(channel, clients, quantiles)),
       depth: topic.depth,
       backend_depth: topic.depth,
       message_count: topic.messageCount,
       message_bytes: topic.messageBytes,
       paused: topic.state.paused,
-      e2e_processing_latency: NO_LATENCY,
+      e2e_processing_latency: latencyOf(channels, quantiles),
     });
   }
   return stats;
@@ -150,6 +154,7 @@ export function clientStats(session: Session): ClientStats {
 function channelStats(
   channel: Channel,
   clients: Map<Channel, Session[]> | null,
+  quantiles: readonly number[],
 ): ChannelStats {
   return {
     channel_name: channel.state.name,
@@ -163,8 +168,16 @@ function channelStats(
     client_count: channel.consumers.size,
     clients: clients === null ? null : (clients.get(channel) ?? []).map(clientStats),
     paused: channel.state.paused,
-    e2e_processing_latency: NO_LATENCY,
+    e2e_processing_latency: latencyOf([channel], quantiles),
   };
+}
+
+/** The percentiles over some channels; of those without a channel there are none, as in nsqd. */
+function latencyOf(channels: readonly Channel[], quantiles: readonly number[]): LatencySummary {
+  if (quantiles.length === 0 || channels.length === 0) return NO_LATENCY;
+  const counts = new LatencyCounts();
+  for (const { latency } of channels) latency?.addTo(counts);
+  return counts.summary(quantiles);
 }
 
 function clientsByChannel(sessions: Iterable<Session>): Map<Channel, Session[]> {

@@ -1,4 +1,5 @@
 /** `/stats` as text for people; no program parses it. */
+import type { LatencySummary } from "../queue/mod.ts";
 import type { ClientStats, TopicStats } from "./stats.ts";
 
 /** What the text shows. */
@@ -35,7 +36,8 @@ export function statsText(stats: StatsText): string {
   for (const topic of stats.topics) {
     lines.push(
       `${margin(topic.paused)}[${topic.topic_name.padEnd(15)}] depth: ${column(topic.depth)} ` +
-        `be-depth: ${column(topic.backend_depth)} msgs: ${column(topic.message_count)} e2e%: `,
+        `be-depth: ${column(topic.backend_depth)} msgs: ${column(topic.message_count)} ` +
+        `e2e%: ${latencyText(topic.e2e_processing_latency)}`,
     );
     for (const channel of topic.channels) {
       lines.push(
@@ -43,14 +45,17 @@ export function statsText(stats: StatsText): string {
           `depth: ${column(channel.depth)} be-depth: ${column(channel.backend_depth)} ` +
           `inflt: ${column(channel.in_flight_count)} def: ${column(channel.deferred_count)} ` +
           `re-q: ${column(channel.requeue_count)} timeout: ${column(channel.timeout_count)} ` +
-          `msgs: ${column(channel.message_count)} e2e%: `,
+          `msgs: ${column(channel.message_count)} ` +
+          `e2e%: ${latencyText(channel.e2e_processing_latency)}`,
       );
       for (const client of channel.clients ?? []) {
         lines.push(`        ${clientText(client, stats.nowWallMs)}`);
       }
     }
+    lines.push("");
   }
-  lines.push("", stats.producers.length === 0 ? "Producers: None" : "Producers:");
+  if (stats.topics.length === 0) lines.push("");
+  lines.push(stats.producers.length === 0 ? "Producers: None" : "Producers:");
   for (const producer of stats.producers) {
     lines.push(`   ${clientText(producer, stats.nowWallMs)}`);
   }
@@ -66,6 +71,17 @@ function clientText(client: ClientStats, nowWallMs: number): string {
     `msgs: ${column(client.message_count)} ` +
     (published.length > 0 ? `topics: ${published.join(",")} ` : "") +
     `connected: ${secondsText(connectedMs)}`;
+}
+
+function latencyText({ percentiles }: LatencySummary): string {
+  return (percentiles ?? []).map(({ value }) => nanosecondsText(value)).join(", ");
+}
+
+/** As nsqd writes them: one decimal, and the largest unit that is reached. */
+function nanosecondsText(value: number): string {
+  if (value < 1e3) return `${value.toFixed(1)}ns`;
+  if (value < 1e6) return `${(value / 1e3).toFixed(1)}us`;
+  return value < 1e9 ? `${(value / 1e6).toFixed(1)}ms` : `${(value / 1e9).toFixed(1)}s`;
 }
 
 function secondsText(ms: number): string {

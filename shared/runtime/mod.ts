@@ -4,6 +4,7 @@
  */
 export * from "./clock.ts";
 export * from "./connection.ts";
+export * from "./datagram.ts";
 export * from "./disk.ts";
 export * from "./http_server.ts";
 export * from "./invariant.ts";

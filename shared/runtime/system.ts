@@ -3,6 +3,7 @@
  * of these imports this module; everything else takes the seams of `mod.ts` as parameters.
  */
 export * from "./system_clock.ts";
+export * from "./system_datagram.ts";
 export * from "./system_disk.ts";
 export * from "./system_http.ts";
 export * from "./system_network.ts";

@@ -6,6 +6,7 @@ export { connectionPair, type ConnectionPairOptions, SimConnection } from "./sim
 export { DiskFileWrapper, DiskWrapper } from "./disk_wrapper.ts";
 export { SeededRandom } from "./seeded_random.ts";
 export { settle, SimClock, type SimClockOptions } from "./sim_clock.ts";
+export { SimDatagrams } from "./sim_datagrams.ts";
 export { SimDisk, type SimDiskOptions } from "./sim_disk.ts";
 export type { PlannedFailure, PowerCutMoment } from "./sim_disk_power.ts";
 export { type SimDiskOperation, SimDiskTrace } from "./sim_disk_trace.ts";

@@ -1,0 +1,93 @@
+/** The broker's settings of what is measured beyond counters, and of sending figures to statsd. */
+import {
+  address,
+  boolean,
+  bytes,
+  durationMs,
+  type Kind,
+  list,
+  percentile,
+  setting,
+  text,
+} from "@sluice/shared/config";
+
+/** What one packet over UDP can carry. */
+export const STATSD_PACKET_BYTES_MAX = 65_507;
+
+/** Percentiles of latency, and statsd, under nsqd's names. */
+export function statisticsSettings() {
+  const group = "Statistics";
+  return {
+    endToEndLatencyPercentiles: setting({
+      name: "e2e-processing-latency-percentile",
+      kind: list(percentile()),
+      default: [],
+      file: "e2e_processing_latency_percentiles",
+      doc: "The percentiles that /stats and statsd tell of the time from publish to finish; " +
+        "nothing is measured without one.",
+      group,
+    }),
+    endToEndLatencyWindowMs: setting({
+      name: "e2e-processing-latency-window-time",
+      kind: durationMs({ min: 2 }),
+      default: "10m",
+      doc: "The time that percentiles of latency look back, at most.",
+      group,
+    }),
+    statsdAddress: setting({
+      name: "statsd-address",
+      kind: orNone(address({ use: "connect" })),
+      default: "",
+      doc: "Where figures are sent for statsd, over UDP; none are sent without it.",
+      group,
+    }),
+    statsdPrefix: setting({
+      name: "statsd-prefix",
+      kind: text(),
+      default: "nsq.%s",
+      doc: "The beginning of statsd keys; %s stands for the broadcast address and HTTP port.",
+      group,
+    }),
+    statsdIntervalMs: setting({
+      name: "statsd-interval",
+      kind: durationMs({ min: 100 }),
+      default: "1m",
+      doc: "The time from sending to statsd to the next.",
+      group,
+    }),
+    statsdMemStats: setting({
+      name: "statsd-mem-stats",
+      kind: boolean(),
+      default: true,
+      doc: "Whether statsd gets figures of the process's memory.",
+      group,
+    }),
+    statsdPacketBytes: setting({
+      name: "statsd-udp-packet-size",
+      kind: bytes({ min: 64, max: STATSD_PACKET_BYTES_MAX }),
+      default: 508,
+      doc: "The largest packet sent to statsd. A line longer than it is left out.",
+      group,
+    }),
+    statsdExcludeEphemeral: setting({
+      name: "statsd-exclude-ephemeral",
+      kind: boolean(),
+      default: false,
+      doc: "Whether statsd is told nothing of ephemeral topics and channels.",
+      group,
+    }),
+  };
+}
+
+/** Values of a kind, or null for the empty text. */
+function orNone<T>(kind: Kind<T>): Kind<T | null> {
+  return {
+    placeholder: kind.placeholder,
+    wanted: kind.wanted,
+    repeats: false,
+    parse: (given) => given === "" ? null : kind.parse(given),
+    fromDocument: (value) => value === "" ? null : kind.fromDocument(value),
+    show: (value) => value === null ? "" : kind.show(value),
+    toOption: (value) => value === null ? { body: "", json: false } : kind.toOption(value),
+  };
+}

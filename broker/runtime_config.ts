@@ -1,0 +1,68 @@
+/**
+ * The settings of a running broker: `GET /config/:opt` reads them all, `PUT` changes two of them, as in
+ * nsqd. A change lasts until the process ends.
+ */
+import { configOption, type OptionBody } from "@sluice/shared/config";
+import type { brokerSettings, BrokerValues } from "./config.ts";
+import type { ConfigAccess, ConfigRefusal } from "./server/config_http.ts";
+
+/** What a change sets going. */
+export interface ConfigEffects {
+  logLevel(level: BrokerValues["logLevel"]): void;
+  lookupdTcpAddresses(addresses: BrokerValues["lookupdTcpAddresses"]): void;
+}
+
+/** See the module. */
+export class RuntimeConfig implements ConfigAccess {
+  readonly #declaration: ReturnType<typeof brokerSettings>;
+  readonly #effects: ConfigEffects;
+  #values: BrokerValues;
+
+  constructor(
+    declaration: ReturnType<typeof brokerSettings>,
+    values: BrokerValues,
+    effects: ConfigEffects,
+  ) {
+    this.#declaration = declaration;
+    this.#values = values;
+    this.#effects = effects;
+  }
+
+  get(option: string): OptionBody | undefined {
+    return configOption(this.#declaration, this.#values, option);
+  }
+
+  change(option: string, body: string): ConfigRefusal | null {
+    const { lookupdTcpAddresses, logLevel } = this.#declaration.settings;
+    switch (option) {
+      case lookupdTcpAddresses.file: {
+        const document = parseArray(body);
+        const addresses = document && lookupdTcpAddresses.kind.fromDocument(document);
+        // Discovery has no Unix sockets.
+        if (!addresses?.every(({ transport }) => transport === "tcp")) return "INVALID_VALUE";
+        this.#values = { ...this.#values, lookupdTcpAddresses: addresses };
+        this.#effects.lookupdTcpAddresses(addresses);
+        return null;
+      }
+      case logLevel.file: {
+        const level = logLevel.kind.parse(body);
+        if (level === undefined) return "INVALID_VALUE";
+        this.#values = { ...this.#values, logLevel: level };
+        this.#effects.logLevel(level);
+        return null;
+      }
+      default:
+        return "INVALID_OPTION";
+    }
+  }
+}
+
+/** A JSON array, or nothing. */
+function parseArray(text: string): unknown[] | undefined {
+  try {
+    const document: unknown = JSON.parse(text);
+    return Array.isArray(document) ? document : undefined;
+  } catch {
+    return undefined;
+  }
+}
