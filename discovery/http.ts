@@ -162,7 +162,11 @@ function debugDocument(registry: Registry, clock: Clock): Record<string, unknown
     const key = `${row.category}:${row.key}:${row.subkey}`;
     (document[key] ??= []).push(registrationDocument(row, wallNs));
   }
-  return document;
+  return sortedByKey(document);
+}
+
+function sortedByKey<V>(document: Record<string, V>): Record<string, V> {
+  return Object.fromEntries(Object.entries(document).sort(([a], [b]) => a < b ? -1 : 1));
 }
 
 function registrationDocument(

@@ -483,11 +483,11 @@ http("/stats without a format is text for people", async (http) => {
   await http.post("/topic/pause?topic=t");
   const [status, text] = await http.ask("GET", "/stats");
   equal(status, 200);
-  match(text, /^sluice-broker v1\.3\.0.*\nstart_time 2023-11-14T22:13:20\.999Z\nuptime /);
+  match(text, /^sluice-broker v1\.3\.0.*\nstart_time 2023-11-14T22:13:20Z\nuptime /);
   match(text, /\nHealth: OK\n\nMemory:\n {3}heap_objects {13}\t0\n/);
   match(text, /\nTopics:\n\*P \[t {14}\] depth: 0 +be-depth: 0 +msgs: 1 /);
   match(text, /\n {6}\[c {24}\] depth: 1 +be-depth: 1 +inflt: 0 +def: 0 +re-q: 0 +timeout: 0 /);
-  match(text, /\nProducers:\n {3}\[V2 127\.0\.0\.1 /);
+  match(text, /\nProducers:\n {3}\[V2 127\.0\.0\.1:\d+ +\] msgs: 1 /);
   client.close();
   await settle();
   match((await http.ask("GET", "/stats?include_mem=0"))[1], /\nProducers: None\n$/);

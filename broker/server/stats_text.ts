@@ -19,7 +19,7 @@ export function statsText(stats: StatsText): string {
   const uptimeMs = Math.max(0, stats.nowWallMs - stats.startWallMs);
   const lines = [
     `sluice-broker v${stats.version}`,
-    `start_time ${new Date(stats.startWallMs).toISOString()}`,
+    `start_time ${new Date(stats.startWallMs).toISOString().replace(/\.\d+/, "")}`,
     `uptime ${secondsText(uptimeMs)}`,
     "",
     `Health: ${stats.health}`,
@@ -36,16 +36,16 @@ export function statsText(stats: StatsText): string {
   for (const topic of stats.topics) {
     lines.push(
       `${margin(topic.paused)}[${topic.topic_name.padEnd(15)}] depth: ${column(topic.depth)} ` +
-        `be-depth: ${column(topic.backend_depth)} msgs: ${column(topic.message_count)} ` +
+        `be-depth: ${column(topic.backend_depth)} msgs: ${wide(topic.message_count)} ` +
         `e2e%: ${latencyText(topic.e2e_processing_latency)}`,
     );
     for (const channel of topic.channels) {
       lines.push(
-        `${margin(channel.paused)}   [${channel.channel_name.padEnd(25)}] ` +
+        `   ${margin(channel.paused)}[${channel.channel_name.padEnd(25)}] ` +
           `depth: ${column(channel.depth)} be-depth: ${column(channel.backend_depth)} ` +
-          `inflt: ${column(channel.in_flight_count)} def: ${column(channel.deferred_count)} ` +
+          `inflt: ${narrow(channel.in_flight_count)} def: ${narrow(channel.deferred_count)} ` +
           `re-q: ${column(channel.requeue_count)} timeout: ${column(channel.timeout_count)} ` +
-          `msgs: ${column(channel.message_count)} ` +
+          `msgs: ${wide(channel.message_count)} ` +
           `e2e%: ${latencyText(channel.e2e_processing_latency)}`,
       );
       for (const client of channel.clients ?? []) {
@@ -62,15 +62,21 @@ export function statsText(stats: StatsText): string {
   return lines.join("\n") + "\n";
 }
 
+/** A producer by what it published, a consumer by what it has, as nsqd tells them apart. */
 function clientText(client: ClientStats, nowWallMs: number): string {
   const connectedMs = Math.max(0, Math.floor(nowWallMs / 1000) - client.connect_ts) * 1000;
-  const published = (client.pub_counts ?? []).map(({ topic, count }) => `${topic}=${count}`);
-  return `[V2 ${client.client_id.padEnd(21)}] state: ${client.state} ` +
-    `inflt: ${column(client.in_flight_count)} rdy: ${column(client.ready_count)} ` +
-    `fin: ${column(client.finish_count)} re-q: ${column(client.requeue_count)} ` +
-    `msgs: ${column(client.message_count)} ` +
-    (published.length > 0 ? `topics: ${published.join(",")} ` : "") +
-    `connected: ${secondsText(connectedMs)}`;
+  const port = client.remote_address.slice(client.remote_address.lastIndexOf(":") + 1);
+  const head = `[V2 ${`${client.hostname}:${port} ${client.user_agent}`.padEnd(21)}]`;
+  const connected = `connected: ${secondsText(connectedMs)}`;
+  const published = client.pub_counts ?? [];
+  if (published.length > 0) {
+    const total = published.reduce((sum, { count }) => sum + count, 0);
+    const topics = published.map(({ topic, count }) => `${topic}=${count}`).join(",");
+    return `${head} msgs: ${wide(total)} topics: ${topics} ${connected}`;
+  }
+  return `${head} state: ${client.state} inflt: ${narrow(client.in_flight_count)} ` +
+    `rdy: ${narrow(client.ready_count)} fin: ${wide(client.finish_count)} ` +
+    `re-q: ${wide(client.requeue_count)} msgs: ${wide(client.message_count)} ${connected}`;
 }
 
 function latencyText({ percentiles }: LatencySummary): string {
@@ -90,6 +96,14 @@ function secondsText(ms: number): string {
 
 function margin(paused: boolean): string {
   return paused ? "*P " : "   ";
+}
+
+function narrow(value: number): string {
+  return String(value).padEnd(4);
+}
+
+function wide(value: number): string {
+  return String(value).padEnd(8);
 }
 
 function column(value: number): string {
