@@ -33,7 +33,7 @@ export function nsqdFlagsWithoutEffect() {
     }),
     workerId: setting({
       name: "worker-id",
-      kind: integer(),
+      kind: { ...integer(), bare: "0" },
       default: 0,
       doc: "Replaced by node-id, as in nsqd.",
       accepted: "replaced by node-id; the setting has no effect",

@@ -64,3 +64,32 @@ Deno.test("registryLimits() takes each limit from its own setting", () => {
   const values = Object.values(registryLimits(load(...given).values));
   assert.deepEqual(values.toSorted(), names.map((_, index) => 1000 - index).toSorted());
 });
+
+Deno.test("every flag of nsqlookupd is taken in each of Go's spellings and as a key of its file", () => {
+  const rows = [
+    ["tcp-address", "127.0.0.1:14160"],
+    ["http-address", "127.0.0.1:14161"],
+    ["broadcast-address", "b.example"],
+    ["inactive-producer-timeout", "1m40s"],
+    ["tombstone-lifetime", "30s"],
+    ["log-level", "warn"],
+    ["log-prefix", "[x] "],
+  ] as const;
+  for (const [flag, value] of rows) {
+    const spellings = [
+      [`--${flag}=${value}`],
+      [`-${flag}=${value}`],
+      [`--${flag}`, value],
+      [`-${flag}`, value],
+    ];
+    const file = `${flag.replaceAll("-", "_")} = ${JSON.stringify(value)}`;
+    const given = [
+      ...spellings.map((args) => load(...args)),
+      loadSettings(DECLARATION, { args: ["-config=f"], env: {}, readFile: () => file }),
+    ];
+    for (const { notices, listing } of given) {
+      assert.deepEqual(notices, []);
+      assert.equal(listing().find(({ name }) => name === flag)?.value, value, flag);
+    }
+  }
+});

@@ -59,12 +59,18 @@ export function text(placeholder = "TEXT"): Kind<string> {
 export function integer(range: Range = {}): Kind<number> {
   const accept = (value: number) =>
     Number.isSafeInteger(value) && isWithin(value, range) ? value : undefined;
+  const parse = (given: string) =>
+    /^[+-]?\d{1,16}$/.test(given) ? accept(Number(given)) : undefined;
   return {
     placeholder: "N",
     wanted: `a whole number${describeRange(range, String)}`,
     repeats: false,
-    parse: (given) => /^[+-]?\d{1,16}$/.test(given) ? accept(Number(given)) : undefined,
-    fromDocument: (value) => typeof value === "number" ? accept(value) : undefined,
+    parse,
+    // Files of NSQ may have numbers in quotes.
+    fromDocument: (value) => {
+      if (typeof value === "number") return accept(value);
+      return typeof value === "string" ? parse(value) : undefined;
+    },
     show: String,
     toOption: (value) => ({ body: String(value), json: true }),
   };
