@@ -78,14 +78,15 @@ function networkSettings(hostname: string) {
       name: "tcp-address",
       kind: address(),
       default: "0.0.0.0:4150",
-      doc: "Where NSQ clients connect.",
+      doc: "Where NSQ clients connect: a host and port, or the path of a Unix socket.",
       group,
     }),
     httpAddress: setting({
       name: "http-address",
       kind: address(),
       default: "0.0.0.0:4151",
-      doc: "Where the HTTP API, health and metrics are served.",
+      doc: "Where the HTTP API, health and metrics are served: a host and port, or the path of a " +
+        "Unix socket.",
       group,
     }),
     broadcastAddress: setting({

@@ -4,11 +4,12 @@
  *
  * Exit codes: 0 stopped as asked, 1 could not start, 2 the log failed (restart it: it recovers).
  */
-import { SettingsError, startUp } from "@sluice/shared/config";
+import { type Address, SettingsError, startUp } from "@sluice/shared/config";
 import { readBody } from "@sluice/shared/http";
 import { LogError } from "@sluice/shared/log";
-import { DiskError } from "@sluice/shared/runtime";
+import { AddressInUseError, DiskError } from "@sluice/shared/runtime";
 import {
+  reclaimUnixSocket,
   serveHttp,
   stopRequest,
   SystemClock,
@@ -37,6 +38,7 @@ async function main(): Promise<number> {
   const { values, origin, logger } = started;
 
   const asked = stopRequest();
+  await reclaimSockets(values.tcpAddress, values.httpAddress);
   const service = await Service.start(
     { declaration, values, hostname, nodeIdGiven: origin("nodeId") !== "default" },
     {
@@ -82,6 +84,13 @@ async function httpGet(
   return { status: response.status, body: body.bytes };
 }
 
+/** Removes what a killed broker has left of its Unix sockets. */
+async function reclaimSockets(...addresses: readonly Address[]): Promise<void> {
+  for (const address of addresses) {
+    if (address.transport === "unix") await reclaimUnixSocket(address.path);
+  }
+}
+
 /** nsqd's memory figures, as far as this runtime has them. */
 function memoryFigures(): Record<string, number> {
   const { heapTotal, heapUsed, rss } = Deno.memoryUsage();
@@ -103,7 +112,8 @@ try {
   Deno.exit(await main());
 } catch (error) {
   const expected = error instanceof SettingsError || error instanceof ListenError ||
-    error instanceof DiskError || error instanceof LogError;
+    error instanceof DiskError || error instanceof LogError ||
+    error instanceof AddressInUseError;
   if (!expected) throw error;
   console.error(error.message);
   Deno.exit(1);

@@ -6,14 +6,16 @@
  * reverse: discovery forgets us, nothing new is accepted, connections close and what they had in
  * flight goes back, everything is synced.
  */
-import type { Address } from "@sluice/shared/config";
+import { type Address, listenTarget } from "@sluice/shared/config";
 import { IDENTIFY_OPTIONS_DEFAULT, type IdentifyOptions } from "@sluice/shared/protocol";
 import {
   AddressInUseError,
   type Clock,
   type Datagrams,
   type Disk,
+  hostAndPort,
   invariant,
+  InvariantError,
   type Network,
   type Random,
   REPORTED_VERSION,
@@ -102,7 +104,7 @@ export class Service {
     this.#seams = seams;
     const { values } = settings;
     const { logger, network } = seams;
-    const address = tcpAddress("--tcp-address", values.tcpAddress);
+    const address = listenTarget(values.tcpAddress);
     this.tcp = listening("--tcp-address", () =>
       new TcpServer(broker, network, {
         hostname: address.host,
@@ -119,7 +121,7 @@ export class Service {
       }));
     this.#statsd = this.#statsdReporter();
     registerMetrics(this.metrics, () => ({ broker, tcp: this.tcp, statsd: this.#statsd }));
-    logger.info(`TCP: listening on ${this.tcp.hostname}:${this.tcp.port}`);
+    logger.info(`TCP: listening on ${hostAndPort(this.tcp.hostname, this.tcp.port)}`);
     http.serve(this.#httpHandler());
     this.#peers = this.#lookupPeers();
     broker.registry = this.#peers;
@@ -313,12 +315,12 @@ function listenHttp({ values }: ServiceSettings, seams: ServiceSeams): {
     logger,
     () => recoveringHealth({ version: REPORTED_VERSION, sinceMs, ...progress }),
   );
-  const address = tcpAddress("--http-address", values.httpAddress);
+  const address = listenTarget(values.httpAddress);
   const listener = listening(
     "--http-address",
     () => new HttpListener(seams, address, handler, isPatient),
   );
-  logger.info(`HTTP: listening on ${listener.hostname}:${listener.port}`);
+  logger.info(`HTTP: listening on ${hostAndPort(listener.hostname, listener.port)}`);
   const recovering = (replayedBytes: number, totalBytes: number) => {
     progress = { replayedBytes, totalBytes };
   };
@@ -394,14 +396,17 @@ function tcpAddress(
   address: Address,
 ): { readonly host: string; readonly port: number } {
   if (address.transport === "tcp") return address;
-  throw new ListenError(`Cannot use ${flag}=${address.path}: Unix sockets are not supported`);
+  throw new ListenError(`Cannot use ${flag}=${address.path}: it is no host and port`);
 }
 
 function listening<T>(flag: string, listen: () => T): T {
   try {
     return listen();
   } catch (error) {
-    if (!(error instanceof AddressInUseError)) throw error;
+    if (error instanceof InvariantError || !(error instanceof Error)) throw error;
+    if (!(error instanceof AddressInUseError)) {
+      throw new ListenError(`Cannot listen at ${flag}: ${error.message}`, { cause: error });
+    }
     throw new ListenError(`${error.message}. Choose another address with ${flag}`, {
       cause: error,
     });

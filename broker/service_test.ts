@@ -1,7 +1,12 @@
 /** The service put together, in a simulated world. */
 import { deepStrictEqual as equal, match, ok, rejects } from "node:assert/strict";
 import { loadSettings } from "@sluice/shared/config";
-import { AddressInUseError, DiskError, type ServeHttpOptions } from "@sluice/shared/runtime";
+import {
+  AddressInUseError,
+  DiskError,
+  type ServeHttpOptions,
+  UNIX_PORT,
+} from "@sluice/shared/runtime";
 import { Logger } from "@sluice/shared/telemetry";
 import {
   SeededRandom,
@@ -191,9 +196,23 @@ Deno.test("HTTP is up while the log is read: alive, not ready, and TCP is not th
   await machine.stop(second);
 });
 
-Deno.test("a Unix socket is refused by name", async () => {
+Deno.test("a path is a Unix socket; tools are told -1 for its port", async () => {
   const machine = new Machine();
-  await rejects(machine.start("--tcp-address=/tmp/socket"), /--tcp-address=.*not supported/);
+  const service = await machine.start("--tcp-address=/run/tcp", "--http-address=/run/http");
+  const listening = machine.lines.filter((line) => line.includes("listening on"));
+  match(listening[0] ?? "", /HTTP: listening on \/run\/http$/);
+  match(listening[1] ?? "", /TCP: listening on \/run\/tcp$/);
+  const client = new Client(await machine.network.connect("/run/tcp", UNIX_PORT, 1000));
+  client.read();
+  await client.send("  V2", pub("t", "x"));
+  equal(client.state, "open");
+  match(await machine.ask("GET", "/info"), /"http_port":-1,"tcp_port":-1,/);
+  match(await machine.ask("GET", "/stats"), /\[t {14}\] depth: 1 /);
+  await machine.stop(service, client);
+  await rejects(
+    machine.start("--lookupd-tcp-address=/run/lookup"),
+    /--lookupd-tcp-address=.*no host/,
+  );
   machine.checkClean();
 });
 

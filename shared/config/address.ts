@@ -2,7 +2,7 @@
  * Where to listen or connect: `host:port`, `[ipv6]:port`, or a path with a slash in it, which names a
  * Unix socket. Names are not resolved here; a caller that has no Unix sockets refuses them itself.
  */
-import { unreachable } from "../runtime/mod.ts";
+import { UNIX_PORT, unreachable } from "../runtime/mod.ts";
 import type { Kind } from "./kind.ts";
 
 /** A parsed address. */
@@ -29,7 +29,7 @@ export function address(options: AddressOptions = {}): Kind<Address> {
   return {
     placeholder: "HOST:PORT",
     wanted: listens
-      ? "an address such as 0.0.0.0:4150 or [::1]:4150 (port 0 picks a free one)"
+      ? "an address such as 0.0.0.0:4150 or [::1]:4150 (port 0 picks a free one), or a path"
       : "an address such as discovery-0:4160 or [::1]:4160",
     repeats: false,
     parse,
@@ -67,4 +67,11 @@ export function showAddress(value: Address): string {
     default:
       return unreachable(value);
   }
+}
+
+/** The host and port to listen on; a path stands for the host. */
+export function listenTarget(
+  value: Address,
+): { readonly host: string; readonly port: number } {
+  return value.transport === "tcp" ? value : { host: value.path, port: UNIX_PORT };
 }

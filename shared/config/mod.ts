@@ -4,7 +4,13 @@
  * {@linkcode loadSettings}. Help text, documentation and the `/config` endpoint come from the same
  * declaration.
  */
-export { type Address, address, type AddressOptions, showAddress } from "./address.ts";
+export {
+  type Address,
+  address,
+  type AddressOptions,
+  listenTarget,
+  showAddress,
+} from "./address.ts";
 export type { Request } from "./arguments.ts";
 export { bytes, type BytesOptions, showBytes } from "./bytes.ts";
 export { helpText, settingsMarkdown } from "./describe.ts";

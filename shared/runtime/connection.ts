@@ -2,8 +2,11 @@
  * A byte stream between two processes: TCP today; TLS, WebSocket and in-memory pairs look the same.
  * A caller reads into a buffer it owns, so that one buffer serves a connection for its whole life.
  */
+import { hostAndPort } from "./unix_socket.ts";
+
+/** See the module. */
 export interface Connection {
-  /** The peer as `host:port`, for logs and statistics. */
+  /** The peer as `host:port`, for logs and statistics; `@` over a Unix socket. */
   readonly remoteAddress: string;
   readonly localAddress: string;
   /**
@@ -45,7 +48,10 @@ export interface Listener {
 
 /** The network as a parameter. */
 export interface Network {
-  /** Port 0 picks a free port. Throws {@linkcode AddressInUseError} when the port is taken. */
+  /**
+   * Port 0 picks a free port; with `UNIX_PORT` the host name is the path of a Unix socket. Throws
+   * {@linkcode AddressInUseError} when it is taken.
+   */
   listen(hostname: string, port: number): Listener;
   /** Rejects with {@linkcode ConnectionError} when there is no connection within `timeoutMs`. */
   connect(hostname: string, port: number, timeoutMs: number): Promise<Connection>;
@@ -55,6 +61,6 @@ export interface Network {
 export class AddressInUseError extends Error {
   override name = "AddressInUseError";
   constructor(readonly hostname: string, readonly port: number, options?: ErrorOptions) {
-    super(`Cannot listen on ${hostname}:${port}: the address is in use`, options);
+    super(`Cannot listen on ${hostAndPort(hostname, port)}: the address is in use`, options);
   }
 }

@@ -13,7 +13,7 @@ export interface HttpServer {
 /** What to serve, and where. */
 export interface ServeHttpOptions {
   readonly hostname: string;
-  /** 0 picks a free port. */
+  /** 0 picks a free port; with `UNIX_PORT` the host name is the path of a Unix socket. */
   readonly port: number;
   /** Answers one request; `remoteAddress` is the peer as `host:port`. */
   readonly handler: (request: Request, remoteAddress: string) => Response | Promise<Response>;

@@ -11,4 +11,5 @@ export * from "./invariant.ts";
 export * from "./random.ts";
 export * from "./serial.ts";
 export * from "./sleep.ts";
+export * from "./unix_socket.ts";
 export * from "./version.ts";

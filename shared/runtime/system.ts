@@ -9,3 +9,4 @@ export * from "./system_http.ts";
 export * from "./system_network.ts";
 export * from "./system_random.ts";
 export * from "./system_signals.ts";
+export { reclaimUnixSocket } from "./system_unix.ts";

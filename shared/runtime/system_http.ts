@@ -5,18 +5,21 @@
 import { AddressInUseError } from "./connection.ts";
 import type { HttpServer, ServeHttpOptions } from "./http_server.ts";
 import { addressText } from "./system_network.ts";
+import { UNIX_PEER, UNIX_PORT } from "./unix_socket.ts";
 
-/** Serves HTTP/1.1 and HTTP/2 without TLS until shut down. */
+/** Serves HTTP/1.1 and HTTP/2 without TLS until shut down; over a Unix socket too. */
 export function serveHttp(options: ServeHttpOptions): HttpServer {
   const { hostname, port, handler, onError, signal } = options;
   const drop = new AbortController();
   const cutOff = Promise.withResolvers<void>();
   let isStopping = false;
   try {
-    const server = Deno.serve(
-      { hostname, port, onError, onListen: () => {}, signal: drop.signal },
-      (request, information) => handler(request, addressText(information.remoteAddr)),
-    );
+    const common = { onError, onListen: () => {}, signal: drop.signal };
+    const answer = (request: Request, information: { readonly remoteAddr: Deno.Addr }) =>
+      handler(request, port === UNIX_PORT ? UNIX_PEER : addressText(information.remoteAddr));
+    const server = port === UNIX_PORT
+      ? Deno.serve({ ...common, path: hostname }, answer)
+      : Deno.serve({ ...common, hostname, port }, answer);
     const onAbort = () => {
       // Deno ends the process with BadResource when a server that shuts down is aborted too.
       if (isStopping) cutOff.resolve();
@@ -25,8 +28,8 @@ export function serveHttp(options: ServeHttpOptions): HttpServer {
     if (signal?.aborted) onAbort();
     else signal?.addEventListener("abort", onAbort, { once: true });
     return {
-      hostname: server.addr.hostname,
-      port: server.addr.port,
+      hostname: "hostname" in server.addr ? server.addr.hostname : hostname,
+      port: "port" in server.addr ? server.addr.port : port,
       shutdown: () => {
         isStopping = true;
         return Promise.race([server.shutdown(), cutOff.promise]);

@@ -12,18 +12,23 @@ import {
   type Network,
 } from "./connection.ts";
 import { invariant } from "./invariant.ts";
+import { listenUnix } from "./system_unix.ts";
+import { hostAndPort, UNIX_PEER, UNIX_PORT } from "./unix_socket.ts";
 
 /** How long a listener waits after a failed accept: a shortage of descriptors does not pass at once. */
 export const ACCEPT_RETRY_MS = 50;
 
-/** The part of the runtime's TCP listener that {@linkcode SystemListener} needs. */
-export interface AcceptsTcp {
-  readonly addr: Deno.NetAddr;
-  accept(): Promise<Deno.TcpConn>;
+/** A connection of the runtime: TCP, or a Unix socket. */
+type SystemConn = Deno.TcpConn | Deno.UnixConn;
+
+/** The part of the runtime's listener that {@linkcode SystemListener} needs. */
+export interface Accepts {
+  readonly addr: Deno.Addr;
+  accept(): Promise<SystemConn>;
   close(): void;
 }
 
-/** {@linkcode Network} over the machine's TCP. */
+/** {@linkcode Network} over the machine's TCP, and over Unix sockets to listen on. */
 export class SystemNetwork implements Network {
   readonly #clock: Clock;
 
@@ -32,6 +37,7 @@ export class SystemNetwork implements Network {
   }
 
   listen(hostname: string, port: number): Listener {
+    if (port === UNIX_PORT) return new SystemListener(listenUnix(hostname), this.#clock);
     try {
       return new SystemListener(Deno.listen({ hostname, port }), this.#clock);
     } catch (error) {
@@ -62,19 +68,20 @@ export class SystemNetwork implements Network {
   }
 }
 
-/** {@linkcode Listener} over a bound TCP socket, which it owns. */
+/** {@linkcode Listener} over a bound socket, which it owns. */
 export class SystemListener implements Listener {
   readonly hostname: string;
   readonly port: number;
-  readonly #inner: AcceptsTcp;
+  readonly #inner: Accepts;
   readonly #clock: Clock;
   readonly #closed = new AbortController();
 
-  constructor(inner: AcceptsTcp, clock: Clock) {
+  constructor(inner: Accepts, clock: Clock) {
     this.#inner = inner;
     this.#clock = clock;
-    this.hostname = inner.addr.hostname;
-    this.port = inner.addr.port;
+    const { hostname, port } = hostOf(inner.addr);
+    this.hostname = hostname;
+    this.port = port;
   }
 
   async accept(): Promise<Connection | null> {
@@ -100,10 +107,10 @@ export class SystemListener implements Listener {
 class SystemConnection implements Connection {
   readonly remoteAddress: string;
   readonly localAddress: string;
-  readonly #inner: Deno.TcpConn;
+  readonly #inner: SystemConn;
   #closed = false;
 
-  constructor(inner: Deno.TcpConn) {
+  constructor(inner: SystemConn) {
     this.#inner = inner;
     this.remoteAddress = addressText(inner.remoteAddr);
     this.localAddress = addressText(inner.localAddr);
@@ -148,15 +155,21 @@ class SystemConnection implements Connection {
   }
 }
 
-/** An address as `host:port`, an IPv6 host in brackets. */
-export function addressText(address: Deno.NetAddr): string {
-  const { hostname, port } = address;
-  return hostname.includes(":") ? `[${hostname}]:${port}` : `${hostname}:${port}`;
+/** An address as `host:port`, an IPv6 host in brackets; that of the peer of a Unix socket as `@`. */
+export function addressText(address: Deno.Addr): string {
+  const { hostname, port } = hostOf(address);
+  return hostname === "" ? UNIX_PEER : hostAndPort(hostname, port);
 }
 
-function wrap(inner: Deno.TcpConn): Connection {
+/** A path stands for the host; it is empty where a Unix socket has no name. */
+function hostOf(address: Deno.Addr): { readonly hostname: string; readonly port: number } {
+  if ("hostname" in address) return address;
+  return { hostname: "path" in address ? address.path ?? "" : "", port: UNIX_PORT };
+}
+
+function wrap(inner: SystemConn): Connection {
   try {
-    inner.setNoDelay(true);
+    if ("setNoDelay" in inner) inner.setNoDelay(true);
     return new SystemConnection(inner);
   } catch (error) {
     inner.close();

@@ -4,7 +4,7 @@ import { ConnectionError } from "./connection.ts";
 import { SystemClock } from "./system_clock.ts";
 import {
   ACCEPT_RETRY_MS,
-  type AcceptsTcp,
+  type Accepts,
   addressText,
   SystemListener,
   SystemNetwork,
@@ -13,7 +13,7 @@ import {
 const ADDRESS: Deno.NetAddr = { transport: "tcp", hostname: "127.0.0.1", port: 4150 };
 
 /** A listener whose accepts fail, one call for each error, and then wait until it is closed. */
-class FailingListener implements AcceptsTcp {
+class FailingListener implements Accepts {
   readonly addr = ADDRESS;
   calls = 0;
   readonly #errors: Error[];
