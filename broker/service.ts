@@ -120,7 +120,12 @@ export class Service {
         },
       }));
     this.#statsd = this.#statsdReporter();
-    registerMetrics(this.metrics, () => ({ broker, tcp: this.tcp, statsd: this.#statsd }));
+    registerMetrics(this.metrics, () => ({
+      broker,
+      tcp: this.tcp,
+      acceptFailures: { tcp: this.tcp.acceptFailureCount, http: http.acceptFailureCount },
+      statsd: this.#statsd,
+    }));
     logger.info(`TCP: listening on ${hostAndPort(this.tcp.hostname, this.tcp.port)}`);
     http.serve(this.#httpHandler());
     this.#peers = this.#lookupPeers();

@@ -57,7 +57,7 @@ class Machine {
         if (this.httpTaken) throw new AddressInUseError(options.hostname, options.port);
         this.http = options;
         const { hostname, port } = options;
-        return { hostname, port, shutdown: () => this.httpBusy };
+        return { hostname, port, acceptFailureCount: 3, shutdown: () => this.httpBusy };
       },
       httpGet: () => Promise.reject(new Error("nobody is asked")),
       datagrams: this.datagrams,
@@ -300,7 +300,7 @@ Deno.test("a handler that breaks an invariant is reported", async () => {
   await machine.stop(service);
 });
 
-Deno.test("Service sends its figures to statsd while it runs, and no longer", async () => {
+Deno.test("Service tells its figures, to statsd while it runs and no longer", async () => {
   const machine = new Machine();
   const service = await machine.start(
     "--statsd-address=metrics:8125",
@@ -322,7 +322,10 @@ Deno.test("Service sends its figures to statsd while it runs, and no longer", as
       "mem.heap_objects:1|g",
     ].map((line) => `nsq.10_0_0_7_4151.${line}\n`).join(""),
   }]);
-  match(await machine.ask("GET", "/metrics"), /^sluice_statsd_packets_total 1$/m);
+  const metrics = await machine.ask("GET", "/metrics");
+  match(metrics, /^sluice_statsd_packets_total 1$/m);
+  match(metrics, /^sluice_accept_failures_total\{protocol="tcp"\} 0$/m);
+  match(metrics, /^sluice_accept_failures_total\{protocol="http"\} 3$/m);
   await machine.stop(service);
   equal([machine.datagrams.packets.length, machine.datagrams.open], [1, 0]);
 });

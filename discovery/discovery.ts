@@ -106,7 +106,15 @@ export class Discovery {
       connectionsMax,
       onBroken,
     });
-    registerMetrics(metrics, () => ({ registry, sessions: this.#sessions, counters }));
+    registerMetrics(metrics, () => ({
+      registry,
+      sessions: this.#sessions,
+      counters,
+      acceptFailures: {
+        tcp: this.#listener.acceptFailureCount ?? 0,
+        http: this.#http.acceptFailureCount ?? 0,
+      },
+    }));
     logger.info(`TCP: listening on ${addressText(this.tcpAddress)}`);
     logger.info(`HTTP: listening on ${addressText(this.httpAddress)}`);
   }

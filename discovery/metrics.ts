@@ -9,6 +9,8 @@ export interface MetricsSource {
   readonly registry: Registry;
   readonly sessions: Pick<SessionServer, "acceptedCount" | "connectionCount" | "refusedCount">;
   readonly counters: SessionCounters;
+  /** How often connections could not be accepted, by door. */
+  readonly acceptFailures?: { readonly tcp: number; readonly http: number };
 }
 
 /** Registers everything there is to say. `source` is asked at each scrape, not before. */
@@ -17,8 +19,8 @@ export function registerMetrics(metrics: MetricsRegistry, source: () => MetricsS
     metrics.gauge({ name: `sluice_discovery_${name}`, help }, (report) => report({}, read()));
   };
   gauge("producers", "Brokers that are registered.", () => source().registry.producerCount);
-  gauge("topics", "Topics in the source().registry.", () => source().registry.topicCount);
-  gauge("channels", "Channels in the source().registry.", () => source().registry.channelCount);
+  gauge("topics", "Topics in the registry.", () => source().registry.topicCount);
+  gauge("channels", "Channels in the registry.", () => source().registry.channelCount);
   gauge(
     "registrations",
     "Topics and channels that brokers hold, each broker counted.",
@@ -32,6 +34,15 @@ export function registerMetrics(metrics: MetricsRegistry, source: () => MetricsS
   }, (report) => {
     report({ outcome: "accepted" }, source().sessions.acceptedCount);
     report({ outcome: "refused" }, source().sessions.refusedCount);
+  });
+  metrics.counter({
+    name: "sluice_discovery_accept_failures_total",
+    help: "Times that connections could not be accepted, as when there are no descriptors left.",
+    labels: ["protocol"],
+  }, (report) => {
+    const { acceptFailures } = source();
+    report({ protocol: "tcp" }, acceptFailures?.tcp ?? 0);
+    report({ protocol: "http" }, acceptFailures?.http ?? 0);
   });
   metrics.counter({
     name: "sluice_discovery_commands_total",

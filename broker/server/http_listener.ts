@@ -65,6 +65,11 @@ export class HttpListener {
     return this.#server.port;
   }
 
+  /** How often it could not accept connections. */
+  get acceptFailureCount(): number {
+    return this.#server.acceptFailureCount ?? 0;
+  }
+
   /** There is a broker: all requests are its handler's. */
   serve(handler: HttpHandler): void {
     this.#handler = handler;

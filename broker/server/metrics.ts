@@ -8,6 +8,8 @@ import type { TcpServer } from "./tcp_server.ts";
 export interface MetricsSource {
   readonly broker: Broker;
   readonly tcp: Pick<TcpServer, "sessions" | "refusedCount">;
+  /** How often connections could not be accepted, by door. */
+  readonly acceptFailures?: { readonly tcp: number; readonly http: number };
   /** Null or absent when nothing is sent to statsd. */
   readonly statsd?: { readonly packetCount: number; readonly failureCount: number } | null;
 }
@@ -49,6 +51,15 @@ export function registerMetrics(registry: MetricsRegistry, source: () => Metrics
     "Connections closed because there were too many.",
     () => source().tcp.refusedCount,
   );
+  registry.counter({
+    name: "sluice_accept_failures_total",
+    help: "Times that connections could not be accepted, as when there are no descriptors left.",
+    labels: ["protocol"],
+  }, (set) => {
+    const { acceptFailures } = source();
+    set({ protocol: "tcp" }, acceptFailures?.tcp ?? 0);
+    set({ protocol: "http" }, acceptFailures?.http ?? 0);
+  });
   counter(
     "sluice_statsd_packets_total",
     "Packets sent to statsd.",

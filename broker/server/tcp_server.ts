@@ -53,6 +53,11 @@ export class TcpServer {
     return this.#listener.port;
   }
 
+  /** Connections that could not be accepted. */
+  get acceptFailureCount(): number {
+    return this.#listener.acceptFailureCount ?? 0;
+  }
+
   /** Takes no more connections; those there are go on. */
   stopAccepting(): void {
     this.#listener.close();

@@ -41,6 +41,8 @@ export class ConnectionError extends Error {
 export interface Listener {
   readonly hostname: string;
   readonly port: number;
+  /** How often it could not accept a connection so far, as when there are no descriptors left. */
+  readonly acceptFailureCount?: number;
   /** The next connection, or `null` once the listener is closed. */
   accept(): Promise<Connection | null>;
   close(): void;

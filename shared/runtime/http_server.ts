@@ -2,6 +2,8 @@
 export interface HttpServer {
   readonly hostname: string;
   readonly port: number;
+  /** How often it could not accept connections so far, as when there are no descriptors left. */
+  readonly acceptFailureCount?: number;
   /**
    * Stops accepting, closes idle connections and resolves when every request under way is answered.
    * It waits as long as they take, unless the `signal` of {@linkcode ServeHttpOptions} is aborted

@@ -1,44 +1,102 @@
 /**
  * The real HTTP server. What is not HTTP on its port is answered with `HTTP/1.1 400 Bad Request` and
  * closed by the runtime's parser, before any handler.
+ *
+ * The runtime ends a server for good when it cannot accept, as when there are no descriptors left.
+ * This one then listens again at the same address, until it can.
+ *
+ * Not bounded here, as in nsqd: how long a peer may take for the head of a request, and how many
+ * connections there are. Each costs a descriptor and little memory, nobody else waits for it, and a
+ * shutdown does not when it is cut off. How long a body may take is up to the handler that reads it.
  */
 import { AddressInUseError } from "./connection.ts";
 import type { HttpServer, ServeHttpOptions } from "./http_server.ts";
 import { addressText } from "./system_network.ts";
 import { UNIX_PEER, UNIX_PORT } from "./unix_socket.ts";
 
+/** How long a server that failed waits until it listens again. */
+export const LISTEN_RETRY_MS = 50;
+
+type Server = Deno.HttpServer<Deno.Addr>;
+
 /** Serves HTTP/1.1 and HTTP/2 without TLS until shut down; over a Unix socket too. */
 export function serveHttp(options: ServeHttpOptions): HttpServer {
-  const { hostname, port, handler, onError, signal } = options;
-  const drop = new AbortController();
-  const cutOff = Promise.withResolvers<void>();
-  let isStopping = false;
-  try {
-    const common = { onError, onListen: () => {}, signal: drop.signal };
+  return new SystemHttpServer(options);
+}
+
+class SystemHttpServer implements HttpServer {
+  readonly hostname: string;
+  readonly port: number;
+  acceptFailureCount = 0;
+  readonly #options: ServeHttpOptions;
+  readonly #drop = new AbortController();
+  readonly #cutOff = Promise.withResolvers<void>();
+  /** Null while it waits to listen again. */
+  #server: Server | null;
+  #retry: ReturnType<typeof setTimeout> | undefined;
+  #isStopping = false;
+
+  constructor(options: ServeHttpOptions) {
+    this.#options = options;
+    const server = this.#listen(options.port);
+    const { addr } = server;
+    this.hostname = "hostname" in addr ? addr.hostname : options.hostname;
+    this.port = "port" in addr ? addr.port : options.port;
+    this.#server = server;
+    this.#watch(server);
+    const { signal } = options;
+    if (signal?.aborted) this.#abort();
+    else signal?.addEventListener("abort", () => this.#abort(), { once: true });
+  }
+
+  shutdown(): Promise<void> {
+    this.#isStopping = true;
+    clearTimeout(this.#retry);
+    const stopped = this.#server?.shutdown() ?? Promise.resolve();
+    return Promise.race([stopped, this.#cutOff.promise]);
+  }
+
+  #abort(): void {
+    clearTimeout(this.#retry);
+    // Deno ends the process with BadResource when a server that shuts down is aborted too.
+    if (this.#isStopping) this.#cutOff.resolve();
+    else this.#drop.abort();
+  }
+
+  #listen(port: number): Server {
+    const { hostname, handler, onError } = this.#options;
+    const common = { onError, onListen: () => {}, signal: this.#drop.signal };
+    const isUnix = port === UNIX_PORT;
     const answer = (request: Request, information: { readonly remoteAddr: Deno.Addr }) =>
-      handler(request, port === UNIX_PORT ? UNIX_PEER : addressText(information.remoteAddr));
-    const server = port === UNIX_PORT
-      ? Deno.serve({ ...common, path: hostname }, answer)
-      : Deno.serve({ ...common, hostname, port }, answer);
-    const onAbort = () => {
-      // Deno ends the process with BadResource when a server that shuts down is aborted too.
-      if (isStopping) cutOff.resolve();
-      else drop.abort();
-    };
-    if (signal?.aborted) onAbort();
-    else signal?.addEventListener("abort", onAbort, { once: true });
-    return {
-      hostname: "hostname" in server.addr ? server.addr.hostname : hostname,
-      port: "port" in server.addr ? server.addr.port : port,
-      shutdown: () => {
-        isStopping = true;
-        return Promise.race([server.shutdown(), cutOff.promise]);
-      },
-    };
-  } catch (error) {
-    if (error instanceof Deno.errors.AddrInUse) {
+      handler(request, isUnix ? UNIX_PEER : addressText(information.remoteAddr));
+    try {
+      return isUnix
+        ? Deno.serve({ ...common, path: hostname }, answer)
+        : Deno.serve({ ...common, hostname, port }, answer);
+    } catch (error) {
+      if (!(error instanceof Deno.errors.AddrInUse)) throw error;
       throw new AddressInUseError(hostname, port, { cause: error });
     }
-    throw error;
+  }
+
+  #watch(server: Server): void {
+    server.finished.catch(() => {
+      if (this.#isStopping || this.#drop.signal.aborted) return;
+      this.#server = null;
+      this.#failed();
+    });
+  }
+
+  #failed(): void {
+    this.acceptFailureCount++;
+    this.#retry = setTimeout(() => {
+      try {
+        this.#server = this.#listen(this.port);
+        this.#watch(this.#server);
+      } catch {
+        // What it was that kept it from accepting goes on.
+        this.#failed();
+      }
+    }, LISTEN_RETRY_MS);
   }
 }

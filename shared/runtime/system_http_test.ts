@@ -165,3 +165,70 @@ function withServerSync(port: number): HttpServer {
     onError: () => new Response(),
   });
 }
+
+/** A server in a process of its own that may have few files open; it tells its port, then failures. */
+const SMALL_SERVER = `
+  import { serveHttp } from ${JSON.stringify(new URL("./system_http.ts", import.meta.url).href)};
+  const server = serveHttp({
+    hostname: "127.0.0.1",
+    port: 0,
+    handler: () => new Response(String(server.acceptFailureCount)),
+    onError: () => new Response(),
+  });
+  console.log(server.port);
+`;
+
+Deno.test("serveHttp() goes on when there were no descriptors left for a while", async () => {
+  const child = new Deno.Command("bash", {
+    args: ["-c", 'ulimit -n 64 && exec "$0" eval --no-lock "$1"', Deno.execPath(), SMALL_SERVER],
+    stdout: "piped",
+  }).spawn();
+  const flood: Deno.Conn[] = [];
+  try {
+    const reader = child.stdout.getReader();
+    const port = Number(new TextDecoder().decode((await reader.read()).value));
+    await reader.cancel();
+    const url = `http://127.0.0.1:${port}`;
+    equal(await (await fetch(url)).text(), "0");
+    // The system takes connections for the server until that has failed: then they are refused.
+    while (true) {
+      const opened = await Deno.connect({ port }).catch(() => null);
+      if (opened === null) break;
+      flood.push(opened);
+    }
+    for (const connection of flood.splice(0)) connection.close();
+    let failures: string | undefined;
+    while (failures === undefined) {
+      failures = await fetch(url).then((answer) => answer.text(), () => undefined);
+    }
+    ok(Number(failures) > 0, failures);
+  } finally {
+    for (const connection of flood) connection.close();
+    child.kill("SIGKILL");
+    await child.status;
+  }
+});
+
+Deno.test("peers that never end what they send keep neither others nor a shutdown waiting", async () => {
+  const abort = new AbortController();
+  const server = serveHttp({
+    hostname: "127.0.0.1",
+    port: 0,
+    handler: (request) => new Response(new URL(request.url).pathname),
+    onError: () => new Response("", { status: 500 }),
+    signal: abort.signal,
+  });
+  const slow = await Promise.all(
+    ["", "GET / HTTP/1.1\r\nHost: x\r\n", "POST /slow HTTP/1.1\r\nContent-Length: 9\r\n\r\nabc"]
+      .map(async (text) => {
+        const connection = await Deno.connect({ port: server.port });
+        await connection.write(new TextEncoder().encode(text));
+        return connection;
+      }),
+  );
+  equal(await (await fetch(`http://127.0.0.1:${server.port}/quick`)).text(), "/quick");
+  const stopped = server.shutdown();
+  abort.abort();
+  await stopped;
+  for (const connection of slow) connection.close();
+});

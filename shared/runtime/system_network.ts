@@ -72,6 +72,7 @@ export class SystemNetwork implements Network {
 export class SystemListener implements Listener {
   readonly hostname: string;
   readonly port: number;
+  acceptFailureCount = 0;
   readonly #inner: Accepts;
   readonly #clock: Clock;
   readonly #closed = new AbortController();
@@ -89,6 +90,7 @@ export class SystemListener implements Listener {
       try {
         return wrap(await this.#inner.accept());
       } catch (_error) {
+        if (!this.#closed.signal.aborted) this.acceptFailureCount++;
         // A peer that gave up (ECONNABORTED) or a full table (EMFILE) must not end the service.
         // Only close() ends a listener, and it cuts this wait short.
         await this.#clock.sleep(ACCEPT_RETRY_MS, this.#closed.signal).catch(() => {});
