@@ -4,7 +4,8 @@
  *
  *     # A comment; the first one is the title.
  *     POST /pub?topic=t body: hello           body: is the rest of the line; \n \\ \xNN,
- *                                             \L{...} is JSON behind its length in four bytes
+ *                                             \L{...} is JSON behind its length in four bytes,
+ *                                             \Z9; is the letter z so many times
  *     = 200 text+ OK                          the answer of both
  *
  *     GET /info
@@ -14,12 +15,13 @@
  *
  *     open v2 IDENTIFY\n...                   a connection that sends this and is left open;
  *     until 200 json+ ...                     as `=`, asked again until it is so
+ *     close                                   all that was opened
  *
  * An answer is the status, the kind of content (`json`, `text`, `html`, `none`; `+` behind it for the
  * header that all of NSQ's API answers have), `allow=` and `location=` when there are such headers,
  * and the body. `<any>` stands for any text, `<n>` for an integer. Connections are closed at the end.
  */
-import { utf8Bytes } from "@sluice/shared/protocol";
+import { concatBytes, utf8Bytes } from "@sluice/shared/protocol";
 import { eventually } from "../integration/wait.ts";
 
 /** How long it may take until an answer is as it is to become. */
@@ -37,6 +39,7 @@ export interface Answers {
 
 export type Step =
   | { readonly kind: "open"; readonly line: number; readonly bytes: Uint8Array }
+  | { readonly kind: "close"; readonly line: number }
   | {
     readonly kind: "ask";
     readonly line: number;
@@ -80,6 +83,10 @@ export function parseHttpScript(text: string): HttpScript {
       steps.push({ kind: "open", line, bytes: unescaped(content.slice("open ".length)) });
       continue;
     }
+    if (content === "close") {
+      steps.push({ kind: "close", line });
+      continue;
+    }
     const request = /^([A-Z]+) (\/\S*)(?: body: ?(.*))?$/.exec(content);
     if (request === null) throw new Error(`line ${line} is no request: ${content}`);
     const [, method = "", path = "", body] = request;
@@ -104,6 +111,10 @@ export async function playHttpScript(script: HttpScript, stage: HttpStage): Prom
   const open: Deno.Conn[] = [];
   try {
     for (const step of script.steps) {
+      if (step.kind === "close") {
+        for (const connection of open.splice(0)) connection.close();
+        continue;
+      }
       if (step.kind === "open") {
         const connection = await Deno.connect({ hostname: "127.0.0.1", port: stage.tcpPort });
         open.push(connection);
@@ -177,13 +188,14 @@ function patternOf(expected: string): RegExp {
 
 /** Text with escapes as bytes; see the module. */
 function unescaped(text: string): Uint8Array {
-  const bytes: number[] = [];
-  for (const match of text.matchAll(/\\x([0-9a-f]{2})|\\L(\{[^}]*\})|\\(n|\\)|([^\\]+)/g)) {
-    const [, hex, json, letter, plain = ""] = match;
-    if (hex !== undefined) bytes.push(Number.parseInt(hex, 16));
+  const parts: Uint8Array[] = [];
+  const escapes = /\\x([0-9a-f]{2})|\\L(\{[^}]*\})|\\Z(\d+);|\\(n|\\)|([^\\]+)/g;
+  for (const [, hex, json, repeats, letter, plain = ""] of text.matchAll(escapes)) {
+    if (hex !== undefined) parts.push(Uint8Array.of(Number.parseInt(hex, 16)));
     else if (json !== undefined) {
-      bytes.push(0, 0, json.length >>> 8, json.length & 255, ...utf8Bytes(json));
-    } else bytes.push(...utf8Bytes(letter === "n" ? "\n" : letter ?? plain));
+      parts.push(Uint8Array.of(0, 0, json.length >>> 8, json.length & 255), utf8Bytes(json));
+    } else if (repeats !== undefined) parts.push(new Uint8Array(Number(repeats)).fill(0x7a));
+    else parts.push(utf8Bytes(letter === "n" ? "\n" : letter ?? plain));
   }
-  return Uint8Array.from(bytes);
+  return concatBytes(...parts);
 }
