@@ -9,6 +9,7 @@ import { readBody } from "@sluice/shared/http";
 import { LogError } from "@sluice/shared/log";
 import { AddressInUseError, DiskError } from "@sluice/shared/runtime";
 import {
+  processFigures,
   reclaimUnixSocket,
   serveHttp,
   stopRequest,
@@ -51,6 +52,7 @@ async function main(): Promise<number> {
       httpGet,
       logger,
       memory: memoryFigures,
+      process: processFigures,
       onBroken: (error) => {
         logger.fatal("Stopping: the state cannot be trusted any more", {
           error: error instanceof Error ? error : String(error),
@@ -93,18 +95,18 @@ async function reclaimSockets(...addresses: readonly Address[]): Promise<void> {
 
 /** nsqd's memory figures, as far as this runtime has them. */
 function memoryFigures(): Record<string, number> {
-  const { heapTotal, heapUsed, rss } = Deno.memoryUsage();
+  const { heapBytes, heapUsedBytes, residentBytes } = processFigures();
   return {
     heap_objects: 0,
-    heap_idle_bytes: heapTotal - heapUsed,
-    heap_in_use_bytes: heapUsed,
+    heap_idle_bytes: heapBytes - heapUsedBytes,
+    heap_in_use_bytes: heapUsedBytes,
     heap_released_bytes: 0,
     gc_pause_usec_100: 0,
     gc_pause_usec_99: 0,
     gc_pause_usec_95: 0,
-    next_gc_bytes: heapTotal,
+    next_gc_bytes: heapBytes,
     gc_total_runs: 0,
-    resident_bytes: rss,
+    resident_bytes: residentBytes,
   };
 }
 

@@ -17,6 +17,7 @@ import {
   invariant,
   InvariantError,
   type Network,
+  type ProcessFigures,
   type Random,
   REPORTED_VERSION,
   type ServeHttp,
@@ -63,6 +64,8 @@ export interface ServiceSeams {
   readonly logger: Logger;
   /** Memory figures of the process, for `/stats`. */
   readonly memory: () => Readonly<Record<string, number>>;
+  /** Figures of the process, for metrics; told where they are known. */
+  readonly process?: () => ProcessFigures;
   /** The service cannot go on: a failed log, or a mistake of ours. */
   readonly onBroken: (error: unknown) => void;
 }
@@ -124,6 +127,7 @@ export class Service {
       broker,
       tcp: this.tcp,
       acceptFailures: { tcp: this.tcp.acceptFailureCount, http: http.acceptFailureCount },
+      process: seams.process,
       statsd: this.#statsd,
     }));
     logger.info(`TCP: listening on ${hostAndPort(this.tcp.hostname, this.tcp.port)}`);

@@ -63,6 +63,14 @@ class Machine {
       datagrams: this.datagrams,
       logger: new Logger({ sink: (line) => this.lines.push(line), clock: this.clock }),
       memory: () => ({ heap_objects: 1 }),
+      process: () => ({
+        residentBytes: 5,
+        heapBytes: 4,
+        heapUsedBytes: 3,
+        externalBytes: 2,
+        cpuSeconds: 0.5,
+        startSeconds: 1_700_000_000,
+      }),
       onBroken: (error) => this.broken.push(error),
     });
   }
@@ -326,6 +334,9 @@ Deno.test("Service tells its figures, to statsd while it runs and no longer", as
   match(metrics, /^sluice_statsd_packets_total 1$/m);
   match(metrics, /^sluice_accept_failures_total\{protocol="tcp"\} 0$/m);
   match(metrics, /^sluice_accept_failures_total\{protocol="http"\} 3$/m);
+  match(metrics, /^sluice_process_resident_bytes 5$/m);
+  match(metrics, /^sluice_process_cpu_seconds_total 0\.5$/m);
+  match(metrics, /^sluice_build_info\{version="1\.3\.0\+sluice\.[^"]+"\} 1$/m);
   await machine.stop(service);
   equal([machine.datagrams.packets.length, machine.datagrams.open], [1, 0]);
 });

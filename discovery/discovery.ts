@@ -12,6 +12,7 @@ import {
   type HttpServer,
   type Listener,
   type Network,
+  type ProcessFigures,
   REPORTED_VERSION,
   type ServeHttp,
 } from "@sluice/shared/runtime";
@@ -51,6 +52,8 @@ export interface DiscoverySeams {
   readonly network: Network;
   readonly serveHttp: ServeHttp;
   readonly logger: Logger;
+  /** Figures of the process, for metrics; told where they are known. */
+  readonly process?: () => ProcessFigures;
   /** Called for an error that is a mistake of ours: the state is no longer to be trusted. */
   readonly onBroken: (error: unknown) => void;
 }
@@ -114,6 +117,7 @@ export class Discovery {
         tcp: this.#listener.acceptFailureCount ?? 0,
         http: this.#http.acceptFailureCount ?? 0,
       },
+      process: seams.process,
     }));
     logger.info(`TCP: listening on ${addressText(this.tcpAddress)}`);
     logger.info(`HTTP: listening on ${addressText(this.httpAddress)}`);

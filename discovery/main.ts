@@ -3,7 +3,13 @@
  * real clock and network.
  */
 import { type Address, SettingsError, startUp } from "@sluice/shared/config";
-import { serveHttp, stopRequest, SystemClock, SystemNetwork } from "@sluice/shared/runtime/system";
+import {
+  processFigures,
+  serveHttp,
+  stopRequest,
+  SystemClock,
+  SystemNetwork,
+} from "@sluice/shared/runtime/system";
 import { discoverySettings, registryLimits } from "./config.ts";
 import { Discovery, type ListenAddress, ListenError } from "./discovery.ts";
 
@@ -36,6 +42,7 @@ async function main(): Promise<number> {
     clock,
     network: new SystemNetwork(clock),
     serveHttp,
+    process: processFigures,
     logger,
     onBroken: (error) => {
       logger.fatal("the state cannot be trusted any more", {

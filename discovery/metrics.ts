@@ -1,5 +1,6 @@
 /** The metrics of discovery: read from its counters when they are scraped. */
-import type { MetricsRegistry } from "@sluice/shared/telemetry";
+import type { ProcessFigures } from "@sluice/shared/runtime";
+import { type MetricsRegistry, registerProcessMetrics } from "@sluice/shared/telemetry";
 import type { Registry } from "./registry.ts";
 import type { SessionCounters } from "./session.ts";
 import type { SessionServer } from "./session_server.ts";
@@ -11,6 +12,7 @@ export interface MetricsSource {
   readonly counters: SessionCounters;
   /** How often connections could not be accepted, by door. */
   readonly acceptFailures?: { readonly tcp: number; readonly http: number };
+  readonly process?: (() => ProcessFigures) | undefined;
 }
 
 /** Registers everything there is to say. `source` is asked at each scrape, not before. */
@@ -18,6 +20,7 @@ export function registerMetrics(metrics: MetricsRegistry, source: () => MetricsS
   const gauge = (name: string, help: string, read: () => number) => {
     metrics.gauge({ name: `sluice_discovery_${name}`, help }, (report) => report({}, read()));
   };
+  registerProcessMetrics(metrics, () => source().process?.());
   gauge("producers", "Brokers that are registered.", () => source().registry.producerCount);
   gauge("topics", "Topics in the registry.", () => source().registry.topicCount);
   gauge("channels", "Channels in the registry.", () => source().registry.channelCount);

@@ -1,5 +1,6 @@
 /** The broker's metrics: read from its counters when they are scraped. */
-import type { MetricsRegistry } from "@sluice/shared/telemetry";
+import type { ProcessFigures } from "@sluice/shared/runtime";
+import { type MetricsRegistry, registerProcessMetrics } from "@sluice/shared/telemetry";
 import type { Broker } from "../broker.ts";
 import type { Channel } from "../queue/mod.ts";
 import type { TcpServer } from "./tcp_server.ts";
@@ -10,6 +11,7 @@ export interface MetricsSource {
   readonly tcp: Pick<TcpServer, "sessions" | "refusedCount">;
   /** How often connections could not be accepted, by door. */
   readonly acceptFailures?: { readonly tcp: number; readonly http: number };
+  readonly process?: (() => ProcessFigures) | undefined;
   /** Null or absent when nothing is sent to statsd. */
   readonly statsd?: { readonly packetCount: number; readonly failureCount: number } | null;
 }
@@ -21,6 +23,7 @@ export function registerMetrics(registry: MetricsRegistry, source: () => Metrics
   const gauge = (name: string, help: string, value: () => number) =>
     registry.gauge({ name, help }, (set) => set({}, value()));
 
+  registerProcessMetrics(registry, () => source().process?.());
   counter(
     "sluice_messages_published_total",
     "Messages written to the log.",

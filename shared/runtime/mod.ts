@@ -8,6 +8,7 @@ export * from "./datagram.ts";
 export * from "./disk.ts";
 export * from "./http_server.ts";
 export * from "./invariant.ts";
+export * from "./process_figures.ts";
 export * from "./random.ts";
 export * from "./serial.ts";
 export * from "./sleep.ts";

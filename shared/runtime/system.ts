@@ -7,6 +7,7 @@ export * from "./system_datagram.ts";
 export * from "./system_disk.ts";
 export * from "./system_http.ts";
 export * from "./system_network.ts";
+export * from "./system_process.ts";
 export * from "./system_random.ts";
 export * from "./system_signals.ts";
 export { reclaimUnixSocket } from "./system_unix.ts";

@@ -26,4 +26,5 @@ export {
   type ReportSeries,
   SERIES_MAX_DEFAULT,
 } from "./metrics.ts";
+export { registerProcessMetrics } from "./process_metrics.ts";
 export { Secret, secret } from "./secret.ts";

@@ -1,0 +1,36 @@
+/** Metrics of the process, the same for every service. */
+import { type ProcessFigures, REPORTED_VERSION } from "../runtime/mod.ts";
+import type { MetricsRegistry } from "./metrics.ts";
+
+/** Registers them. `figures` is asked at each scrape; what it does not know is left out. */
+export function registerProcessMetrics(
+  registry: MetricsRegistry,
+  figures: () => ProcessFigures | undefined,
+): void {
+  registry.gauge({
+    name: "sluice_build_info",
+    help: "Always 1; the version is its label.",
+    labels: ["version"],
+  }, (report) => report({ version: REPORTED_VERSION }, 1));
+  registry.counter({
+    name: "sluice_process_cpu_seconds_total",
+    help: "Time on a processor, in all threads.",
+  }, (report) => {
+    const known = figures();
+    if (known !== undefined) report({}, known.cpuSeconds);
+  });
+  const gauge = (name: string, help: string, key: keyof ProcessFigures) =>
+    registry.gauge({ name, help }, (report) => {
+      const known = figures();
+      if (known !== undefined) report({}, known[key]);
+    });
+  gauge(
+    "sluice_process_resident_bytes",
+    "Memory of the process as the system sees it.",
+    "residentBytes",
+  );
+  gauge("sluice_process_heap_bytes", "Size of the JavaScript heap.", "heapBytes");
+  gauge("sluice_process_heap_used_bytes", "Part of the heap that is in use.", "heapUsedBytes");
+  gauge("sluice_process_external_bytes", "Buffers outside the heap.", "externalBytes");
+  gauge("sluice_process_start_seconds", "Unix time of the start of the process.", "startSeconds");
+}
