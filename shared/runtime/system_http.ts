@@ -2,12 +2,12 @@
  * The real HTTP server. What is not HTTP on its port is answered with `HTTP/1.1 400 Bad Request` and
  * closed by the runtime's parser, before any handler.
  *
- * The runtime ends a server for good when it cannot accept, as when there are no descriptors left.
- * This one then listens again at the same address, until it can.
- *
- * Not bounded here, as in nsqd: how long a peer may take for the head of a request, and how many
- * connections there are. Each costs a descriptor and little memory, nobody else waits for it, and a
- * shutdown does not when it is cut off. How long a body may take is up to the handler that reads it.
+ * The runtime has no bound on how long a peer may take for the head of a request, nor on how many
+ * connections there are, and it ends a server for good when it cannot accept because there are no
+ * descriptors left. This one then drops all its connections, which gives the descriptors back, and
+ * listens again at the same address until it can. So slow or idle peers cost descriptors up to the
+ * limit of the process and little memory; nobody waits for them, not even a shutdown that is cut off.
+ * How long a body may take is up to the handler that reads it.
  */
 import { AddressInUseError } from "./connection.ts";
 import type { HttpServer, ServeHttpOptions } from "./http_server.ts";
@@ -29,8 +29,9 @@ class SystemHttpServer implements HttpServer {
   readonly port: number;
   acceptFailureCount = 0;
   readonly #options: ServeHttpOptions;
-  readonly #drop = new AbortController();
   readonly #cutOff = Promise.withResolvers<void>();
+  /** Drops the listener and connections of the server that is or was there last. */
+  #drop = new AbortController();
   /** Null while it waits to listen again. */
   #server: Server | null;
   #retry: ReturnType<typeof setTimeout> | undefined;
@@ -83,6 +84,7 @@ class SystemHttpServer implements HttpServer {
     server.finished.catch(() => {
       if (this.#isStopping || this.#drop.signal.aborted) return;
       this.#server = null;
+      this.#drop.abort();
       this.#failed();
     });
   }
@@ -90,6 +92,7 @@ class SystemHttpServer implements HttpServer {
   #failed(): void {
     this.acceptFailureCount++;
     this.#retry = setTimeout(() => {
+      this.#drop = new AbortController();
       try {
         this.#server = this.#listen(this.port);
         this.#watch(this.#server);

@@ -178,7 +178,7 @@ const SMALL_SERVER = `
   console.log(server.port);
 `;
 
-Deno.test("serveHttp() goes on when there were no descriptors left for a while", async () => {
+Deno.test("serveHttp() drops what is open when it has no descriptors left, and goes on", async () => {
   const child = new Deno.Command("bash", {
     args: ["-c", 'ulimit -n 64 && exec "$0" eval --no-lock "$1"', Deno.execPath(), SMALL_SERVER],
     stdout: "piped",
@@ -196,7 +196,7 @@ Deno.test("serveHttp() goes on when there were no descriptors left for a while",
       if (opened === null) break;
       flood.push(opened);
     }
-    for (const connection of flood.splice(0)) connection.close();
+    // None of them is closed from this side.
     let failures: string | undefined;
     while (failures === undefined) {
       failures = await fetch(url).then((answer) => answer.text(), () => undefined);
