@@ -20,7 +20,7 @@ export function statisticsSettings() {
   return {
     endToEndLatencyPercentiles: setting({
       name: "e2e-processing-latency-percentile",
-      kind: list(percentile()),
+      kind: descending(list(percentile())),
       default: [],
       file: "e2e_processing_latency_percentiles",
       doc: "The percentiles that /stats and statsd tell of the time from publish to finish; " +
@@ -76,6 +76,16 @@ export function statisticsSettings() {
       doc: "Whether statsd is told nothing of ephemeral topics and channels.",
       group,
     }),
+  };
+}
+
+/** Numbers from the largest to the smallest, which is how nsqd tells percentiles. */
+function descending(kind: Kind<readonly number[]>): Kind<readonly number[]> {
+  const sorted = (values: readonly number[] | undefined) => values?.toSorted((a, b) => b - a);
+  return {
+    ...kind,
+    parse: (given) => sorted(kind.parse(given)),
+    fromDocument: (value) => sorted(kind.fromDocument(value)),
   };
 }
 

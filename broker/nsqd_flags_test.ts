@@ -165,7 +165,7 @@ Deno.test("a flag of nsqd that takes several values may be repeated", () => {
     [
       "e2e-processing-latency-percentile",
       "e2e_processing_latency_percentiles",
-      ["0.99", "0.95,0.5"],
+      ["0.95", "0.99,0.5"],
       "[0.99,0.95,0.5]",
     ],
   ] as const;

@@ -13,6 +13,9 @@ import {
 } from "@sluice/shared/http";
 import type { Logger } from "@sluice/shared/telemetry";
 
+/** The longest value that is read, where nsqd takes one as long as a message. */
+export const CONFIG_VALUE_BYTES_MAX = 64 * 1024;
+
 /** The settings, by their names in the file. */
 export interface ConfigAccess {
   /** A value as it is answered: JSON, or text as it is. */

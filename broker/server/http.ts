@@ -20,7 +20,7 @@ import { REPORTED_VERSION } from "@sluice/shared/runtime";
 import { METRICS_CONTENT_TYPE, type MetricsRegistry } from "@sluice/shared/telemetry";
 import { type Broker, RefusedError } from "../broker.ts";
 import type { Channel, Topic } from "../queue/mod.ts";
-import { type ConfigAccess, configRoutes } from "./config_http.ts";
+import { CONFIG_VALUE_BYTES_MAX, type ConfigAccess, configRoutes } from "./config_http.ts";
 import { healthRoute } from "./health_http.ts";
 import { refusal } from "./http_refusal.ts";
 import { HttpPublisher, type HttpPublisherOptions } from "./http_publish.ts";
@@ -199,7 +199,7 @@ class Door {
     return configRoutes({
       config,
       logger,
-      valueBytesMax: messageBytesMax,
+      valueBytesMax: Math.min(messageBytesMax, CONFIG_VALUE_BYTES_MAX),
       deadline: () => {
         const late = new AbortController();
         const timer = clock.setTimer(bodyTimeoutMs, () => late.abort());

@@ -531,6 +531,17 @@ http("PUT /config refuses what is no option, no value, empty or too long", async
   equal(await http.ask("GET", "/config/count"), [200, "3"]);
 });
 
+http("PUT /config gives a value that does not arrive whole up after a minute", async (http) => {
+  const body = new ReadableStream<Uint8Array>({
+    start: (stream) => stream.enqueue(utf8Bytes("4")),
+  });
+  const answer = http.fetch("PUT", "/config/count", { body });
+  await http.world.clock.run(60_000);
+  const response = await answer;
+  equal([response.status, await response.text()], refused(408, "BODY_INCOMPLETE"));
+  equal(await http.ask("GET", "/config/count"), [200, "3"]);
+});
+
 http("/stats has no percentiles unless some are asked for", async (http) => {
   const consumer = await http.world.client(encodeSub("t", "c"), "RDY 1\n", pub("t", "ab"));
   await http.world.clock.run(80);

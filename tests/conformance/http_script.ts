@@ -3,6 +3,7 @@
  * no tests of its own.
  *
  *     # A comment; the first one is the title.
+ *     flags --snappy=false                    for the start of the service
  *     POST /pub?topic=t body: hello           body: is the rest of the line; \n \\ \xNN,
  *                                             \L{...} is JSON behind its length in four bytes,
  *                                             \Z9; is the letter z so many times
@@ -52,6 +53,8 @@ export type Step =
 
 export interface HttpScript {
   readonly title: string;
+  /** What the service is to be started with. */
+  readonly flags: readonly string[];
   readonly steps: readonly Step[];
 }
 
@@ -67,6 +70,7 @@ export function parseHttpScript(text: string): HttpScript {
   const lines = text.split("\n").map((content, index) => ({ content: content.trim(), index }));
   const title = lines[0]?.content.replace(/^#\s*/, "") ?? "";
   const steps: Step[] = [];
+  const flags: string[] = [];
   let at = 0;
   const answer = (word: string) => {
     const { content, index } = lines[at] ?? { content: "", index: -1 };
@@ -79,6 +83,10 @@ export function parseHttpScript(text: string): HttpScript {
     at++;
     if (content === "" || content.startsWith("#")) continue;
     const line = index + 1;
+    if (content.startsWith("flags ")) {
+      flags.push(...content.split(" ").slice(1));
+      continue;
+    }
     if (content.startsWith("open ")) {
       steps.push({ kind: "open", line, bytes: unescaped(content.slice("open ".length)) });
       continue;
@@ -102,7 +110,7 @@ export function parseHttpScript(text: string): HttpScript {
     const bytes = body === undefined ? null : unescaped(body);
     steps.push({ kind: "ask", line, method, path, body: bytes, patient, answers });
   }
-  return { title, steps };
+  return { title, flags, steps };
 }
 
 /** Plays a script and returns what was not as it should be, a text for each. */

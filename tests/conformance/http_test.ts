@@ -30,8 +30,9 @@ async function start(
   program: keyof typeof PROGRAMS,
   side: Side,
   folder: string,
+  flags: readonly string[],
 ): Promise<HttpProcess> {
-  const data = program === "nsqd" ? [`--data-path=${folder}`] : [];
+  const data = program === "nsqd" ? [`--data-path=${folder}`, ...flags] : flags;
   if (side === "ours") return await Service.start(PROGRAMS[program], data);
   const path = "missing" in peers ? undefined : peers.paths.get(program);
   ok(path !== undefined, "the program is there");
@@ -53,7 +54,7 @@ for (const { name, program, script } of SCRIPTS) {
       ignore: side === "theirs" && "missing" in peers,
       fn: async () => {
         await using folder = await TemporaryFolder.create();
-        await using service = await start(program, side, folder.path);
+        await using service = await start(program, side, folder.path, script.flags);
         const { httpPort, tcpPort } = service;
         equal((await playHttpScript(script, { side, httpPort, tcpPort })).join("\n"), "");
       },
