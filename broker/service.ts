@@ -239,7 +239,7 @@ export class Service {
 
   #statsdReporter(): StatsdReporter | null {
     const { values } = this.#settings;
-    const { datagrams, clock, logger, memory } = this.#seams;
+    const { datagrams, clock, logger, memory, onBroken } = this.#seams;
     if (values.statsdAddress === null) return null;
     invariant(datagrams !== undefined, "a service that sends to statsd can send packets");
     const filter = { topic: null, channel: null, includeClients: false };
@@ -260,6 +260,7 @@ export class Service {
       logger,
       topics: () => topicStats(this.broker, [], filter) ?? [],
       memory,
+      onBroken,
     });
   }
 

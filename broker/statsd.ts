@@ -10,6 +10,7 @@
  */
 import {
   type Clock,
+  ConnectionError,
   type Datagrams,
   type DatagramSender,
   invariant,
@@ -38,6 +39,8 @@ export interface StatsdSeams {
   readonly topics: () => readonly TopicStats[];
   /** nsqd's figures of memory. */
   readonly memory: () => Readonly<Record<string, number>>;
+  /** Told of a mistake of ours. */
+  readonly onBroken: (error: unknown) => void;
 }
 
 /** The end of an interval that packets are not spread over, as in nsqd. */
@@ -177,7 +180,9 @@ export class StatsdReporter {
       const endMs = clock.monoMs() + intervalMs;
       this.#arm();
       // A round that is not over, because a name server does not answer, is not joined by another.
-      if (!this.#isSending) this.#round = this.#send(endMs - REST_MS);
+      if (!this.#isSending) {
+        this.#round = this.#send(endMs - REST_MS).catch(this.#seams.onBroken);
+      }
     });
   }
 
@@ -193,6 +198,7 @@ export class StatsdReporter {
       if (this.#isFailing) this.#seams.logger.info("Figures can be sent to statsd again");
       this.#isFailing = false;
     } catch (error) {
+      if (!(error instanceof ConnectionError)) throw error;
       this.failureCount++;
       if (!this.#isFailing) {
         this.#seams.logger.warn("Cannot send figures to statsd; later ones are tried", {

@@ -115,7 +115,9 @@ class Statsd {
   readonly clock = new SimClock();
   readonly datagrams = new SimDatagrams();
   readonly lines: string[] = [];
+  readonly broken: unknown[] = [];
   topics = [topic("t", 1)];
+  mistake: Error | null = null;
   readonly reporter: StatsdReporter;
 
   constructor(options: Partial<StatsdOptions> = {}) {
@@ -132,8 +134,12 @@ class Statsd {
       clock: this.clock,
       datagrams: this.datagrams,
       logger: new Logger({ sink: (line) => this.lines.push(line), clock: this.clock }),
-      topics: () => this.topics,
+      topics: () => {
+        if (this.mistake !== null) throw this.mistake;
+        return this.topics;
+      },
       memory: () => ({ heap_objects: 1 }),
+      onBroken: (error) => this.broken.push(error),
     });
     this.reporter.start();
   }
@@ -197,4 +203,13 @@ Deno.test("StatsdReporter.stop() ends a round that is being spread", async () =>
   await settle();
   await statsd.stop();
   equal(statsd.datagrams.packets.length, 1);
+});
+
+Deno.test("StatsdReporter passes a mistake of ours on, and does not take it for the network's", async () => {
+  const statsd = new Statsd();
+  statsd.mistake = new Error("a topic without a name");
+  await statsd.clock.run(10_000);
+  await settle();
+  equal([statsd.broken, statsd.lines, statsd.reporter.failureCount], [[statsd.mistake], [], 0]);
+  await statsd.stop();
 });
