@@ -16,6 +16,7 @@ export {
 } from "./bytes.ts";
 export * from "./command_decoder.ts";
 export { CommandLine } from "./command_line.ts";
+export * from "./compression.ts";
 export {
   checkFin,
   checkSub,
@@ -36,6 +37,7 @@ export {
   subToDeleted,
   writeFin,
 } from "./consume_commands.ts";
+export * from "./deflate.ts";
 export * from "./end_of_stream.ts";
 export * from "./error_code.ts";
 export * from "./frame.ts";
@@ -47,4 +49,5 @@ export * from "./mpub.ts";
 export * from "./names.ts";
 export * from "./publish_commands.ts";
 export * from "./session_commands.ts";
+export { SnappyDecoder, SnappyEncoder } from "./snappy.ts";
 export { type MessageVerb, type PublishVerb, Verb, verbName } from "./verb.ts";
