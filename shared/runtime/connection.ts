@@ -1,3 +1,5 @@
+import type { TlsSettings, TlsState } from "./tls.ts";
+
 /**
  * A byte stream between two processes: TCP today; TLS, WebSocket and in-memory pairs look the same.
  * A caller reads into a buffer it owns, so that one buffer serves a connection for its whole life.
@@ -9,6 +11,8 @@ export interface Connection {
   /** The peer as `host:port`, for logs and statistics; `@` over a Unix socket. */
   readonly remoteAddress: string;
   readonly localAddress: string;
+  /** What TLS has settled; absent in clear text. */
+  readonly tls?: TlsState;
   /**
    * Reads at least one byte into `into` and resolves with the count, or with `null` at the end of the
    * stream. `into` is borrowed until it resolves. One read at a time. Rejects with
@@ -30,6 +34,13 @@ export interface Connection {
   closeWrite(): void;
   /** Ends the stream to the peer and rejects what is pending. Safe to call again. */
   close(): void;
+  /**
+   * Answers a TLS handshake; what it resolves with takes the place of this connection. Only what
+   * {@linkcode Network.listenUpgradable} accepts has it. Called when all writes have resolved and no
+   * read is pending. Rejects with {@linkcode ConnectionError}, and closes, when the handshake fails,
+   * takes longer than `timeoutMs`, or when bytes in clear are here already: they could be anybody's.
+   */
+  startTls?(settings: TlsSettings, timeoutMs: number): Promise<Connection>;
 }
 
 /** A connection that failed, was reset or was closed under a pending operation. */
@@ -55,6 +66,11 @@ export interface Network {
    * {@linkcode AddressInUseError} when it is taken.
    */
   listen(hostname: string, port: number): Listener;
+  /**
+   * Listens for connections that may change to TLS on the way, at the price of some throughput.
+   * Rejects with {@linkcode AddressInUseError} when the port is taken.
+   */
+  listenUpgradable(hostname: string, port: number): Promise<Listener>;
   /** Rejects with {@linkcode ConnectionError} when there is no connection within `timeoutMs`. */
   connect(hostname: string, port: number, timeoutMs: number): Promise<Connection>;
 }

@@ -1,3 +1,5 @@
+import type { TlsSettings } from "./tls.ts";
+
 /** The HTTP server as a parameter: what a service holds while it serves, and how it is asked to. */
 export interface HttpServer {
   readonly hostname: string;
@@ -27,3 +29,15 @@ export interface ServeHttpOptions {
 
 /** Serves until shut down. Throws `AddressInUseError` when the port is taken. */
 export type ServeHttp = (options: ServeHttpOptions) => HttpServer;
+
+/** An HTTP server that speaks TLS. */
+export interface HttpsServer extends HttpServer {
+  /** Uses another certificate for connections from now on; the other settings stay as they are. */
+  renew(tls: TlsSettings): void;
+}
+
+/** Serves over TLS until shut down. Rejects with `AddressInUseError` when the port is taken. */
+export type ServeHttps = (
+  options: ServeHttpOptions,
+  tls: TlsSettings,
+) => Promise<HttpsServer>;

@@ -11,7 +11,7 @@
  */
 import { AddressInUseError } from "./connection.ts";
 import type { HttpServer, ServeHttpOptions } from "./http_server.ts";
-import { addressText } from "./system_network.ts";
+import { addressText } from "./system_address.ts";
 import { UNIX_PEER, UNIX_PORT } from "./unix_socket.ts";
 
 /** How long a server that failed waits until it listens again. */

@@ -12,8 +12,10 @@ import {
   type Network,
 } from "./connection.ts";
 import { invariant } from "./invariant.ts";
+import { addressText, hostOf } from "./system_address.ts";
 import { listenUnix } from "./system_unix.ts";
-import { hostAndPort, UNIX_PEER, UNIX_PORT } from "./unix_socket.ts";
+import { listenUpgradable } from "./system_upgradable.ts";
+import { UNIX_PORT } from "./unix_socket.ts";
 
 /** How long a listener waits after a failed accept: a shortage of descriptors does not pass at once. */
 export const ACCEPT_RETRY_MS = 50;
@@ -46,6 +48,10 @@ export class SystemNetwork implements Network {
       }
       throw error;
     }
+  }
+
+  listenUpgradable(hostname: string, port: number): Promise<Listener> {
+    return listenUpgradable(hostname, port, this.#clock);
   }
 
   async connect(hostname: string, port: number, timeoutMs: number): Promise<Connection> {
@@ -155,18 +161,6 @@ class SystemConnection implements Connection {
       cause: error,
     });
   }
-}
-
-/** An address as `host:port`, an IPv6 host in brackets; that of the peer of a Unix socket as `@`. */
-export function addressText(address: Deno.Addr): string {
-  const { hostname, port } = hostOf(address);
-  return hostname === "" ? UNIX_PEER : hostAndPort(hostname, port);
-}
-
-/** A path stands for the host; it is empty where a Unix socket has no name. */
-function hostOf(address: Deno.Addr): { readonly hostname: string; readonly port: number } {
-  if ("hostname" in address) return address;
-  return { hostname: "path" in address ? address.path ?? "" : "", port: UNIX_PORT };
 }
 
 function wrap(inner: SystemConn): Connection {

@@ -2,13 +2,8 @@ import { deepEqual, equal, ok, rejects } from "node:assert/strict";
 import { settle, SimClock } from "../testing/mod.ts";
 import { ConnectionError } from "./connection.ts";
 import { SystemClock } from "./system_clock.ts";
-import {
-  ACCEPT_RETRY_MS,
-  type Accepts,
-  addressText,
-  SystemListener,
-  SystemNetwork,
-} from "./system_network.ts";
+import { ACCEPT_RETRY_MS, type Accepts, SystemListener, SystemNetwork } from "./system_network.ts";
+import { addressText } from "./system_address.ts";
 
 const ADDRESS: Deno.NetAddr = { transport: "tcp", hostname: "127.0.0.1", port: 4150 };
 

@@ -16,21 +16,46 @@ const TIMEOUT_MS = 10_000;
 /** More than both socket buffers of a loopback connection hold. */
 const LARGE_BYTES = 32 * 1024 * 1024;
 
-const SUBJECTS: readonly { name: string; make: () => Network }[] = [
-  { name: "SystemNetwork", make: () => new SystemNetwork(new SystemClock()) },
-  { name: "SimNetwork", make: () => new SimNetwork() },
+interface Subject {
+  readonly name: string;
+  readonly make: () => Network;
+  readonly listen: (network: Network, port: number) => Listener | Promise<Listener>;
+}
+
+const SUBJECTS: readonly Subject[] = [
+  {
+    name: "SystemNetwork",
+    make: () => new SystemNetwork(new SystemClock()),
+    listen: (network, port) => network.listen(HOST, port),
+  },
+  {
+    name: "SystemNetwork, upgradable,",
+    make: () => new SystemNetwork(new SystemClock()),
+    listen: (network, port) => network.listenUpgradable(HOST, port),
+  },
+  {
+    name: "SimNetwork",
+    make: () => new SimNetwork(),
+    listen: (network, port) => network.listen(HOST, port),
+  },
 ];
 
 function contract(
   promise: string,
-  use: (network: Network, listener: Listener) => Promise<void>,
+  use: (
+    network: Network,
+    listener: Listener,
+    listen: (port: number) => Promise<Listener>,
+  ) => Promise<void>,
 ): void {
   for (const subject of SUBJECTS) {
     Deno.test(`${subject.name} ${promise}`, async () => {
       const network = subject.make();
-      const listener = network.listen(HOST, 0);
+      // Both kinds reject: what throws at once does so inside.
+      const listen = async (port: number) => await subject.listen(network, port);
+      const listener = await listen(0);
       try {
-        await use(network, listener);
+        await use(network, listener, listen);
       } finally {
         listener.close();
       }
@@ -73,20 +98,29 @@ contract("listen() picks a free port and names it", (_network, listener) => {
   return Promise.resolve();
 });
 
-contract("listen() throws AddressInUseError on a taken port", (network, listener) => {
-  throws(() => network.listen(HOST, listener.port), (error) => {
-    ok(error instanceof AddressInUseError);
-    equal(error.port, listener.port);
-    return true;
-  });
+contract(
+  "listening on a taken port fails with AddressInUseError",
+  async (_network, listener, listen) => {
+    await rejects(listen(listener.port), (error) => {
+      ok(error instanceof AddressInUseError);
+      equal(error.port, listener.port);
+      return true;
+    });
+  },
+);
+
+contract("listen() throws AddressInUseError at once", (network, listener) => {
+  throws(() => network.listen(HOST, listener.port), AddressInUseError);
   return Promise.resolve();
 });
 
-contract("listen() works again on the port of a closed listener", (network, listener) => {
-  listener.close();
-  network.listen(HOST, listener.port).close();
-  return Promise.resolve();
-});
+contract(
+  "listening works again on the port of a closed listener",
+  async (_network, listener, listen) => {
+    listener.close();
+    (await listen(listener.port)).close();
+  },
+);
 
 contract("accept() resolves with null once the listener is closed", async (_network, listener) => {
   const waiting = listener.accept();

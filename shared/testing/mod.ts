@@ -1,6 +1,6 @@
 /**
  * The simulated world for tests and benchmarks: time that a test moves, randomness from a seed, a disk
- * that loses power, connections in memory. Nothing here reaches a product module.
+ * that loses power, connections in memory; and certificates. Nothing here reaches a product module.
  */
 export { connectionPair, type ConnectionPairOptions, SimConnection } from "./sim_connection.ts";
 export { DiskFileWrapper, DiskWrapper } from "./disk_wrapper.ts";
@@ -12,3 +12,11 @@ export type { PlannedFailure, PowerCutMoment } from "./sim_disk_power.ts";
 export { type SimDiskOperation, SimDiskTrace } from "./sim_disk_trace.ts";
 export { SECTOR_BYTES } from "./sim_file_data.ts";
 export { SimNetwork, type SimNetworkOptions } from "./sim_network.ts";
+export {
+  tlsAuthority,
+  TlsClient,
+  type TlsIdentity,
+  tlsPair,
+  tlsPath,
+  tlsSettings,
+} from "./tls_fixture.ts";

@@ -56,6 +56,11 @@ export class SimNetwork implements Network {
     return listener;
   }
 
+  /** As `listen`: its connections do not speak TLS. */
+  listenUpgradable(hostname: string, port: number): Promise<Listener> {
+    return Promise.resolve().then(() => this.listen(hostname, port));
+  }
+
   connect(hostname: string, port: number, _timeoutMs: number): Promise<Connection> {
     const listener = [hostname, ...ANY_HOSTS]
       .map((host) => this.#listeners.get(addressKey(host, port)))
