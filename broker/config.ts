@@ -1,7 +1,7 @@
 /**
  * The settings of the broker: every flag of nsqd under its own name and with its own default, and
  * what only Sluice has. A flag of nsqd without a meaning here is accepted and says so at the start.
- * One whose absence would make the broker less safe (TLS, authorization) is refused until it exists.
+ * One whose absence would make the broker less safe (authorization) is refused until it exists.
  */
 import { createHash } from "node:crypto";
 import { crc32 } from "node:zlib";
@@ -27,6 +27,7 @@ import { statisticsSettings } from "./config_statistics.ts";
 import { nsqdFlagsRefused, nsqdFlagsWithoutEffect } from "./nsqd_flags.ts";
 import { QUOTA_ACTIONS } from "./quota.ts";
 import { ACK_MODES } from "./storage/mod.ts";
+import { brokenTlsRelations, hasTls, tlsSettings } from "./tls_settings.ts";
 
 /** The longest silence of a client that negotiates no heartbeat interval: two of them. No flag. */
 export const CLIENT_TIMEOUT_MS = 60_000;
@@ -65,6 +66,7 @@ function allSettings(hostname: string) {
     ...messageSettings(),
     ...clientSettings(),
     ...statisticsSettings(),
+    ...tlsSettings(),
     ...processSettings(hostname),
     ...nsqdFlagsWithoutEffect(),
     ...nsqdFlagsRefused(),
@@ -473,12 +475,25 @@ function brokenRelations(values: BrokerValues): string[] {
     const filesBytes = LOG_FILES_MIN * values.logFileBytes;
     sizes.push(["four times log-file-bytes", filesBytes, "log-bytes-max", values.logBytesMax]);
   }
-  const broken = [...outOfOrder(durations, showDuration), ...outOfOrder(sizes, showBytes)];
-  const tcp = showAddress(values.tcpAddress);
-  if (tcp === showAddress(values.httpAddress) && !tcp.endsWith(":0")) {
-    broken.push(`tcp-address and http-address must differ, both are ${tcp}`);
-  }
-  return broken;
+  const doors: [name: string, address: string][] = [
+    ["tcp-address", showAddress(values.tcpAddress)],
+    ["http-address", showAddress(values.httpAddress)],
+  ];
+  if (hasTls(values)) doors.push(["https-address", showAddress(values.httpsAddress)]);
+  return [
+    ...outOfOrder(durations, showDuration),
+    ...outOfOrder(sizes, showBytes),
+    ...sharedAddresses(doors),
+    ...brokenTlsRelations(values),
+  ];
+}
+
+function sharedAddresses(doors: readonly (readonly [name: string, address: string])[]): string[] {
+  return doors.flatMap(([name, address], index) =>
+    doors.slice(0, index)
+      .filter(([, other]) => other === address && !address.endsWith(":0"))
+      .map(([other]) => `${other} and ${name} must differ, both are ${address}`)
+  );
 }
 
 /** A setting, its value, and the setting (or bound) it must not exceed with that one's value. */

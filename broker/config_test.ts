@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { configOption, defaultValues, loadSettings, SettingsError } from "@sluice/shared/config";
 import { brokerSettings, CLIENT_TIMEOUT_MS, defaultNodeId } from "./config.ts";
+import { effectiveTlsRequired, tlsVersionMin } from "./tls_settings.ts";
 
 const DECLARATION = brokerSettings("broker-0");
 
@@ -20,13 +21,6 @@ function problemsOf(...args: string[]): readonly string[] {
 
 Deno.test("brokerSettings() refuses to start without the safety that was asked for", () => {
   const rows = [
-    "--https-address=0.0.0.0:4152",
-    "--tls-cert=server.pem",
-    "--tls-key=server.key",
-    "--tls-client-auth-policy=require-verify",
-    "--tls-root-ca-file=ca.pem",
-    "--tls-required",
-    "--tls-required=tcp-https",
     "--auth-http-address=127.0.0.1:8080",
     "--enable-experiment=topology-aware-consumption",
   ];
@@ -35,7 +29,53 @@ Deno.test("brokerSettings() refuses to start without the safety that was asked f
     assert.equal(problems.length, 1, flag);
     assert.match(problems[0] ?? "", /^--[a-z0-9-]+: not supported yet by this version \(/, flag);
   }
-  assert.deepEqual(problemsOf("--tls-required=false"), []);
+});
+
+Deno.test("brokerSettings() refuses TLS that lacks a part, and none that is whole", () => {
+  const both = ["--tls-cert=server.pem", "--tls-key=server.key"];
+  const rows: [flags: string[], problem: string][] = [
+    [["--tls-cert=server.pem"], "tls-cert and tls-key must be given together"],
+    [["--tls-key=server.key"], "tls-cert and tls-key must be given together"],
+    [["--tls-required"], "tls-required needs tls-cert and tls-key"],
+    [["--tls-required=tcp-https"], "tls-required needs tls-cert and tls-key"],
+    [["--tls-client-auth-policy=require"], "tls-client-auth-policy needs tls-cert and tls-key"],
+    [["--tls-root-ca-file=ca.pem"], "tls-root-ca-file needs tls-cert and tls-key"],
+    [
+      [...both, "--tls-client-auth-policy=require-verify"],
+      "tls-client-auth-policy=require-verify needs tls-root-ca-file",
+    ],
+    [
+      [...both, "--https-address=0.0.0.0:4151"],
+      "http-address and https-address must differ, both are 0.0.0.0:4151",
+    ],
+  ];
+  for (const [flags, problem] of rows) assert.deepEqual(problemsOf(...flags), [problem]);
+  const whole = ["--tls-client-auth-policy=require-verify", "--tls-root-ca-file=ca.pem"];
+  assert.deepEqual(problemsOf(...both, ...whole), []);
+  assert.deepEqual(problemsOf("--tls-required=false", "--https-address=0.0.0.0:4151"), []);
+  assert.equal(problemsOf("--tls-client-auth-policy=maybe").length, 1);
+  assert.equal(problemsOf("--tls-min-version=tls1.4").length, 1);
+});
+
+Deno.test("brokerSettings() takes nsqd's spellings of tls-required and tls-min-version", () => {
+  const both = ["--tls-cert=server.pem", "--tls-key=server.key"];
+  const required = [
+    [[], "false"],
+    [["--tls-required"], "true"],
+    [["--tls-required=1"], "true"],
+    [["--tls-required=T"], "true"],
+    [["--tls-required=0"], "false"],
+    [["--tls-required=tcp-https"], "tcp-https"],
+    [["--tls-client-auth-policy=require"], "true"],
+    [["--tls-client-auth-policy=require", "--tls-required=tcp-https"], "tcp-https"],
+  ] as const;
+  for (const [flags, expected] of required) {
+    assert.equal(effectiveTlsRequired(load(...both, ...flags).values), expected, flags.join(" "));
+  }
+  for (const version of ["ssl3.0", "tls1.0", "tls1.1", "tls1.2"]) {
+    assert.equal(tlsVersionMin(load(`--tls-min-version=${version}`).values), "TLSv1.2");
+  }
+  assert.equal(tlsVersionMin(load("--tls-min-version=tls1.3").values), "TLSv1.3");
 });
 
 Deno.test("brokerSettings() refuses settings that contradict each other", () => {
@@ -91,10 +131,6 @@ Deno.test("brokerSettings() takes nsqd's flags that mean nothing here, with a no
     "--queue-scan-worker-pool-max=4",
     "--queue-scan-selection-count=20",
     "--auth-http-request-method=post",
-    "--tls-min-version=tls1.2",
-    "--snappy",
-    "--deflate",
-    "--max-deflate-level=6",
     "--verbose",
     "--worker-id=1",
   ];
@@ -103,7 +139,6 @@ Deno.test("brokerSettings() takes nsqd's flags that mean nothing here, with a no
   assert.ok(notices.includes(
     "--mem-queue-size: Sluice keeps every message in its log; the setting has no effect",
   ));
-  assert.deepEqual(load("--snappy=false", "--deflate=false").notices, []);
 });
 
 Deno.test("brokerSettings() has every flag of nsqd with nsqd's default", () => {
@@ -155,6 +190,9 @@ Deno.test("brokerSettings() has every flag of nsqd with nsqd's default", () => {
     "tls-root-ca-file": "",
     "tls-required": "false",
     "tls-min-version": "tls1.0",
+    "https-address": "0.0.0.0:4152",
+    "snappy": "true",
+    "deflate": "true",
     "max-deflate-level": "6",
     "enable-experiment": "",
   };
@@ -162,7 +200,7 @@ Deno.test("brokerSettings() has every flag of nsqd with nsqd's default", () => {
   for (const [name, value] of Object.entries(defaults)) {
     assert.equal(listing.get(name), value, name);
   }
-  for (const name of ["worker-id", "node-id", "https-address", "data-path", "deflate", "snappy"]) {
+  for (const name of ["worker-id", "node-id", "data-path"]) {
     assert.ok(listing.has(name), name);
   }
   assert.equal(CLIENT_TIMEOUT_MS, 60_000);

@@ -12,6 +12,7 @@ import {
   processFigures,
   reclaimUnixSocket,
   serveHttp,
+  serveHttps,
   stopRequest,
   SystemClock,
   SystemDatagrams,
@@ -22,6 +23,7 @@ import {
 import { brokerSettings } from "./config.ts";
 import type { HttpGet } from "./server/lookup_channels.ts";
 import { ListenError, Service } from "./service.ts";
+import { TlsFilesError } from "./tls_files.ts";
 
 async function main(): Promise<number> {
   const hostname = Deno.hostname();
@@ -49,6 +51,8 @@ async function main(): Promise<number> {
       network: new SystemNetwork(clock),
       serveHttp,
       datagrams: new SystemDatagrams(),
+      serveHttps,
+      readTextFile: (path) => Deno.readTextFile(path),
       httpGet,
       logger,
       memory: memoryFigures,
@@ -115,7 +119,7 @@ try {
 } catch (error) {
   const expected = error instanceof SettingsError || error instanceof ListenError ||
     error instanceof DiskError || error instanceof LogError ||
-    error instanceof AddressInUseError;
+    error instanceof AddressInUseError || error instanceof TlsFilesError;
   if (!expected) throw error;
   console.error(error.message);
   Deno.exit(1);

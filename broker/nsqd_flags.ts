@@ -1,7 +1,7 @@
 /**
  * The flags of nsqd that this version takes no value from. Those without a meaning in Sluice are
  * accepted with a notice, so that an nsqd command line starts a broker. Those whose absence nobody
- * should overlook, such as TLS, are refused as soon as they ask for something.
+ * should overlook, such as authorization, are refused as soon as they ask for something.
  */
 import {
   boolean,
@@ -10,7 +10,6 @@ import {
   durationMs,
   integer,
   list,
-  type Setting,
   setting,
   text,
 } from "@sluice/shared/config";
@@ -18,7 +17,6 @@ import {
 const NO_SCAN = "Sluice wakes when a message is due and scans nothing; the setting has no effect";
 const ALWAYS_SYNCED =
   "Sluice confirms a message only when it is on disk; the setting has no effect";
-const NO_COMPRESSION = "compression is not offered yet by this version; the setting has no effect";
 const NO_AUTH = "authorization is not supported yet by this version; the setting has no effect";
 
 /** Flags that change nothing here. */
@@ -87,60 +85,12 @@ export function nsqdFlagsWithoutEffect() {
       doc: "The method of authorization requests.",
       accepted: NO_AUTH,
     }),
-    tlsMinVersion: setting({
-      name: "tls-min-version",
-      kind: choice(["ssl3.0", "tls1.0", "tls1.1", "tls1.2", "tls1.3"]),
-      default: "tls1.0",
-      doc: "The oldest version of TLS that is accepted.",
-      accepted: "TLS is not supported yet by this version; the setting has no effect",
-    }),
-    snappy: setting({
-      name: "snappy",
-      kind: boolean(),
-      default: false,
-      doc: "Whether clients may negotiate snappy compression; none is offered yet.",
-      accepted: (value) => value ? NO_COMPRESSION : undefined,
-    }),
-    deflate: setting({
-      name: "deflate",
-      kind: boolean(),
-      default: false,
-      doc: "Whether clients may negotiate deflate compression; none is offered yet.",
-      accepted: (value) => value ? NO_COMPRESSION : undefined,
-    }),
-    maxDeflateLevel: setting({
-      name: "max-deflate-level",
-      kind: integer({ min: 1, max: 9 }),
-      default: 6,
-      doc: "The highest compression level a client may negotiate.",
-      accepted: NO_COMPRESSION,
-    }),
   };
 }
 
 /** Flags that ask for something this version cannot give. */
 export function nsqdFlagsRefused() {
   return {
-    httpsAddress: refusedText("https-address", "Where HTTPS would be served.", "HTTPS"),
-    tlsCert: refusedText("tls-cert", "The file with the certificate for TLS.", "TLS"),
-    tlsKey: refusedText("tls-key", "The file with the private key for TLS.", "TLS"),
-    tlsClientAuthPolicy: refusedText(
-      "tls-client-auth-policy",
-      "Whether clients must show a certificate.",
-      "TLS",
-    ),
-    tlsRootCaFile: refusedText(
-      "tls-root-ca-file",
-      "The file with the authorities that client certificates must come from.",
-      "TLS",
-    ),
-    tlsRequired: setting({
-      name: "tls-required",
-      kind: choice(["false", "true", "tcp-https"], { bare: "true" }),
-      default: "false",
-      doc: "Whether clients must use TLS.",
-      refused: notYet("TLS"),
-    }),
     authHttpAddresses: setting({
       name: "auth-http-address",
       kind: list(text()),
@@ -157,10 +107,6 @@ export function nsqdFlagsRefused() {
       refused: notYet("experiments"),
     }),
   };
-}
-
-function refusedText(name: string, doc: string, feature: string): Setting<string> {
-  return setting({ name, kind: text(), default: "", doc, refused: notYet(feature) });
 }
 
 function notYet(feature: string): string {

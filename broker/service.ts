@@ -7,20 +7,23 @@
  * flight goes back, everything is synced.
  */
 import { type Address, listenTarget } from "@sluice/shared/config";
-import { IDENTIFY_OPTIONS_DEFAULT, type IdentifyOptions } from "@sluice/shared/protocol";
+import type { IdentifyOptions } from "@sluice/shared/protocol";
 import {
   AddressInUseError,
   type Clock,
   type Datagrams,
   type Disk,
   hostAndPort,
+  type HttpsServer,
   invariant,
   InvariantError,
+  type Listener,
   type Network,
   type ProcessFigures,
   type Random,
   REPORTED_VERSION,
   type ServeHttp,
+  type ServeHttps,
 } from "@sluice/shared/runtime";
 import { type Logger, MetricsRegistry } from "@sluice/shared/telemetry";
 import { Broker, type BrokerOptions } from "./broker.ts";
@@ -41,6 +44,10 @@ import { registerMetrics } from "./server/metrics.ts";
 import { topicStats } from "./server/stats.ts";
 import { TcpServer } from "./server/tcp_server.ts";
 import { statsdPrefix, StatsdReporter } from "./statsd.ts";
+import { tlsRequiredHttp } from "./server/tls_http.ts";
+import { Handshakes } from "./server/upgrade.ts";
+import { TlsFiles } from "./tls_files.ts";
+import { effectiveTlsRequired } from "./tls_settings.ts";
 
 /** Topics and channels are bounded so that names alone cannot fill memory. */
 export const TOPICS_MAX = 100_000;
@@ -58,6 +65,9 @@ export interface ServiceSeams {
   readonly random: Random;
   readonly network: Network;
   readonly serveHttp: ServeHttp;
+  readonly serveHttps: ServeHttps;
+  /** The text of a file with a certificate or a key. */
+  readonly readTextFile: (path: string) => Promise<string>;
   readonly httpGet: HttpGet;
   /** Needed where figures go to statsd. */
   readonly datagrams?: Datagrams;
@@ -84,12 +94,21 @@ export class ListenError extends Error {
   override name = "ListenError";
 }
 
+/** What the service is reached by. */
+interface Doors {
+  readonly tls: TlsFiles | null;
+  readonly http: HttpListener;
+  readonly https: HttpListener | null;
+  /** Told how far the start is. */
+  readonly recovering: (replayedBytes: number, totalBytes: number) => void;
+}
+
 /** A running broker. */
 export class Service {
   readonly broker: Broker;
   readonly tcp: TcpServer;
   readonly metrics = new MetricsRegistry();
-  readonly #http: HttpListener;
+  readonly #doors: Doors;
   readonly #peers: LookupPeers;
   readonly #statsd: StatsdReporter | null;
   readonly #seams: ServiceSeams;
@@ -97,41 +116,50 @@ export class Service {
 
   private constructor(
     broker: Broker,
-    http: HttpListener,
+    doors: Doors,
+    tcpListener: Listener,
     settings: ServiceSettings,
     seams: ServiceSeams,
   ) {
     this.broker = broker;
-    this.#http = http;
+    this.#doors = doors;
     this.#settings = settings;
     this.#seams = seams;
     const { values } = settings;
-    const { logger, network } = seams;
-    const address = listenTarget(values.tcpAddress);
-    this.tcp = listening("--tcp-address", () =>
-      new TcpServer(broker, network, {
-        hostname: address.host,
-        port: address.port,
-        connectionsMax: values.connectionsMax,
-        session: {
-          identify: identifyOptions(values),
-          messageBytesMax: values.maxMsgSizeBytes,
-          bodyBytesMax: values.maxBodySizeBytes,
-          requeueMsMax: values.maxReqTimeoutMs,
-          deferMsMax: deferMsMax(values),
-          consumersMax: values.maxChannelConsumers,
+    const { logger } = seams;
+    const { tls, http, https } = doors;
+    const tlsRequired = effectiveTlsRequired(values);
+    const handshakes = new Handshakes();
+    this.tcp = new TcpServer(broker, tcpListener, {
+      connectionsMax: values.connectionsMax,
+      session: {
+        identify: identifyOptions(values, tls !== null),
+        messageBytesMax: values.maxMsgSizeBytes,
+        bodyBytesMax: values.maxBodySizeBytes,
+        requeueMsMax: values.maxReqTimeoutMs,
+        deferMsMax: deferMsMax(values),
+        consumersMax: values.maxChannelConsumers,
+        tls: tls === null ? null : {
+          settings: () => tls.settings,
+          required: tlsRequired !== "false",
+          handshakes,
         },
-      }));
+      },
+    });
     this.#statsd = this.#statsdReporter();
     registerMetrics(this.metrics, () => ({
       broker,
       tcp: this.tcp,
+      handshakes,
+      certificateExpiresWallMs: tls?.expiresWallMs ?? null,
       acceptFailures: { tcp: this.tcp.acceptFailureCount, http: http.acceptFailureCount },
       process: seams.process,
       statsd: this.#statsd,
     }));
     logger.info(`TCP: listening on ${hostAndPort(this.tcp.hostname, this.tcp.port)}`);
-    http.serve(this.#httpHandler());
+    const handler = this.#httpHandler();
+    https?.serve(handler);
+    http.serve(tlsRequired === "true" && https !== null ? tlsRequiredHttp(https.port) : handler);
     this.#peers = this.#lookupPeers();
     broker.registry = this.#peers;
     this.#lookUpAt(values.lookupdTcpAddresses);
@@ -140,24 +168,30 @@ export class Service {
     this.#statsd?.start();
   }
 
-  /** Opens the data folder and serves. Rejects with {@linkcode ListenError}, or as `Broker.open` does. */
+  /**
+   * Opens the data folder and serves. Rejects with {@linkcode ListenError}, `TlsFilesError`, or as
+   * `Broker.open` does.
+   */
   static async start(settings: ServiceSettings, seams: ServiceSeams): Promise<Service> {
-    const http = listenHttp(settings, seams);
+    const doors = await openDoors(settings, seams);
     try {
-      return await Service.#open(http, settings, seams);
+      return await Service.#open(doors, settings, seams);
     } catch (error) {
-      await http.listener.abort();
+      await closeDoors(doors);
       throw error;
     }
   }
 
   static async #open(
-    { listener, recovering }: ReturnType<typeof listenHttp>,
+    doors: Doors,
     settings: ServiceSettings,
     seams: ServiceSeams,
   ): Promise<Service> {
     const { logger } = seams;
-    const broker = await Broker.open({ ...seams, recovering }, brokerOptions(settings));
+    const broker = await Broker.open(
+      { ...seams, recovering: doors.recovering },
+      brokerOptions(settings),
+    );
     const { opening, nodeId } = broker.storage;
     logger.info("Opened the data folder", {
       path: settings.values.dataPath,
@@ -174,7 +208,8 @@ export class Service {
       });
     }
     try {
-      return new Service(broker, listener, settings, seams);
+      const listener = await listenTcp(settings, seams, doors.tls !== null);
+      return new Service(broker, doors, listener, settings, seams);
     } catch (error) {
       await broker.close();
       throw error;
@@ -182,7 +217,12 @@ export class Service {
   }
 
   get httpPort(): number {
-    return this.#http.port;
+    return this.#doors.http.port;
+  }
+
+  /** `null` without TLS. */
+  get httpsPort(): number | null {
+    return this.#doors.https?.port ?? null;
   }
 
   /** Stops in order; resolves when everything is on disk and the folder is given back. */
@@ -191,9 +231,11 @@ export class Service {
     await this.#statsd?.stop();
     await this.#peers.stop();
     this.tcp.stopAccepting();
-    await this.#http.shutdown(
-      this.#seams.clock,
-      Math.min(HTTP_GRACE_MS_MAX, this.#settings.values.shutdownTimeoutMs / 4),
+    const graceMs = Math.min(HTTP_GRACE_MS_MAX, this.#settings.values.shutdownTimeoutMs / 4);
+    const { tls, http, https } = this.#doors;
+    tls?.close();
+    await Promise.all(
+      [http, https].map((door) => door?.shutdown(this.#seams.clock, graceMs)),
     );
     // What was accepted before is answered before its connection closes.
     await this.#unlessFailed(this.broker.storage.drain());
@@ -222,7 +264,7 @@ export class Service {
       maxHeartbeatIntervalMs: values.maxHeartbeatIntervalMs,
       maxOutputBufferBytes: values.maxOutputBufferSizeBytes,
       maxOutputBufferTimeoutMs: values.maxOutputBufferTimeoutMs,
-      maxDeflateLevel: IDENTIFY_OPTIONS_DEFAULT.deflateLevelMax,
+      maxDeflateLevel: values.maxDeflateLevel,
       topologyZone: values.topologyZone,
       topologyRegion: values.topologyRegion,
       config: new RuntimeConfig(declaration, values, {
@@ -306,35 +348,84 @@ export class Service {
   }
 
   get #broadcastHttpPort(): number {
-    return this.#settings.values.broadcastHttpPort || this.#http.port;
+    return this.#settings.values.broadcastHttpPort || this.httpPort;
   }
 }
 
-/** Listens on HTTP and tells how far the start is, as `recovering` is told. */
-function listenHttp({ values }: ServiceSettings, seams: ServiceSeams): {
-  readonly listener: HttpListener;
-  readonly recovering: (replayedBytes: number, totalBytes: number) => void;
-} {
+/** Reads the certificate, listens on HTTP and HTTPS, and tells there how far the start is. */
+async function openDoors(settings: ServiceSettings, seams: ServiceSeams): Promise<Doors> {
+  const { values } = settings;
   const { clock, logger } = seams;
   const sinceMs = clock.wallMs();
   let progress: { replayedBytes: number; totalBytes: number | null } = {
     replayedBytes: 0,
     totalBytes: null,
   };
-  const handler = recoveringHttp(
-    logger,
-    () => recoveringHealth({ version: REPORTED_VERSION, sinceMs, ...progress }),
-  );
-  const address = listenTarget(values.httpAddress);
-  const listener = listening(
-    "--http-address",
-    () => new HttpListener(seams, address, handler, isPatient),
-  );
-  logger.info(`HTTP: listening on ${hostAndPort(listener.hostname, listener.port)}`);
   const recovering = (replayedBytes: number, totalBytes: number) => {
     progress = { replayedBytes, totalBytes };
   };
-  return { listener, recovering };
+  const early = recoveringHttp(
+    logger,
+    () => recoveringHealth({ version: REPORTED_VERSION, sinceMs, ...progress }),
+  );
+  const tls = await TlsFiles.open(values, seams);
+  let https: HttpListener | null = null;
+  try {
+    if (tls !== null) {
+      https = await listenHttps(settings, seams, tls, early);
+      logger.info(`HTTPS: listening on ${https.hostname}:${https.port}`);
+    }
+    const isOpen = https === null || effectiveTlsRequired(values) !== "true";
+    const http = await listening("--http-address", () =>
+      HttpListener.start(
+        { ...seams, serve: seams.serveHttp },
+        listenTarget(values.httpAddress),
+        isOpen || https === null ? early : tlsRequiredHttp(https.port),
+        isOpen ? isPatient : () => false,
+      ));
+    logger.info(`HTTP: listening on ${hostAndPort(http.hostname, http.port)}`);
+    return { tls, http, https, recovering };
+  } catch (error) {
+    tls?.close();
+    await https?.abort();
+    throw error;
+  }
+}
+
+async function closeDoors({ tls, http, https }: Doors): Promise<void> {
+  tls?.close();
+  await Promise.all([http.abort(), https?.abort()]);
+}
+
+function listenHttps(
+  { values }: ServiceSettings,
+  seams: ServiceSeams,
+  tls: TlsFiles,
+  early: HttpHandler,
+): Promise<HttpListener> {
+  const serve = async (options: Parameters<ServeHttps>[0]): Promise<HttpsServer> => {
+    const server = await seams.serveHttps(options, tls.settings);
+    tls.onRenewed = (settings) => server.renew(settings);
+    return server;
+  };
+  const address = tcpAddress("--https-address", values.httpsAddress);
+  return listening(
+    "--https-address",
+    () => HttpListener.start({ ...seams, serve }, address, early, isPatient),
+  );
+}
+
+/** What may change to TLS costs some throughput: only where there is TLS. */
+function listenTcp(
+  { values }: ServiceSettings,
+  { network }: ServiceSeams,
+  isUpgradable: boolean,
+): Promise<Listener> {
+  const { host, port } = listenTarget(values.tcpAddress);
+  return listening(
+    "--tcp-address",
+    () => isUpgradable ? network.listenUpgradable(host, port) : network.listen(host, port),
+  );
 }
 
 /** Settings of the broker proper. */
@@ -378,7 +469,7 @@ function deferMsMax(values: BrokerValues): number {
   return values.maxDeferTimeoutMs || values.maxReqTimeoutMs;
 }
 
-function identifyOptions(values: BrokerValues): IdentifyOptions {
+function identifyOptions(values: BrokerValues, tls: boolean): IdentifyOptions {
   return {
     version: REPORTED_VERSION,
     rdyCountMax: values.maxRdyCount,
@@ -391,10 +482,10 @@ function identifyOptions(values: BrokerValues): IdentifyOptions {
     outputBufferBytesMax: values.maxOutputBufferSizeBytes,
     messageTimeoutMsDefault: values.msgTimeoutMs,
     messageTimeoutMsMax: values.maxMsgTimeoutMs,
-    deflateLevelMax: IDENTIFY_OPTIONS_DEFAULT.deflateLevelMax,
-    tls: false,
-    snappy: false,
-    deflate: false,
+    deflateLevelMax: values.maxDeflateLevel,
+    tls,
+    snappy: values.snappy,
+    deflate: values.deflate,
     authRequired: false,
     topologyRegion: values.topologyRegion,
     topologyZone: values.topologyZone,
@@ -409,9 +500,9 @@ function tcpAddress(
   throw new ListenError(`Cannot use ${flag}=${address.path}: it is no host and port`);
 }
 
-function listening<T>(flag: string, listen: () => T): T {
+async function listening<T>(flag: string, listen: () => T | Promise<T>): Promise<T> {
   try {
-    return listen();
+    return await listen();
   } catch (error) {
     if (error instanceof InvariantError || !(error instanceof Error)) throw error;
     if (!(error instanceof AddressInUseError)) {

@@ -15,12 +15,16 @@ import {
   SimDatagrams,
   SimDisk,
   SimNetwork,
+  tlsAuthority,
+  type TlsIdentity,
+  tlsPair,
 } from "@sluice/shared/testing";
-import { encodeSub } from "@sluice/shared/protocol";
+import { encodeIdentify, encodeSub } from "@sluice/shared/protocol";
 import { brokerSettings } from "./config.ts";
 import { Client, HeldDisk, pub } from "./server/world_test.ts";
 import { READY_WAIT_MS } from "./server/http_listener.ts";
 import { ListenError, Service } from "./service.ts";
+import { RELOAD_INTERVAL_MS, TlsFilesError } from "./tls_files.ts";
 
 class Machine {
   readonly simDisk = new SimDisk();
@@ -32,6 +36,11 @@ class Machine {
   readonly lines: string[] = [];
   httpTaken = false;
   http: ServeHttpOptions | null = null;
+  https: ServeHttpOptions | null = null;
+  /** Files of certificates and keys. */
+  readonly files = new Map<string, string>();
+  /** Certificates that HTTPS was told to use from then on. */
+  readonly renewed: string[] = [];
   /** Resolves what `shutdown` of the HTTP server waits for. */
   httpBusy: Promise<void> = Promise.resolve();
 
@@ -58,6 +67,20 @@ class Machine {
         this.http = options;
         const { hostname, port } = options;
         return { hostname, port, acceptFailureCount: 3, shutdown: () => this.httpBusy };
+      },
+      serveHttps: (options) => {
+        this.https = options;
+        const { hostname, port } = options;
+        return Promise.resolve({
+          hostname,
+          port,
+          shutdown: () => Promise.resolve(),
+          renew: (tls) => this.renewed.push(tls.certificate),
+        });
+      },
+      readTextFile: (path) => {
+        const text = this.files.get(path);
+        return text === undefined ? Promise.reject(new Error("not found")) : Promise.resolve(text);
       },
       httpGet: () => Promise.reject(new Error("nobody is asked")),
       datagrams: this.datagrams,
@@ -89,6 +112,12 @@ class Machine {
       ...(body === undefined ? {} : { body }),
     });
     return await (await this.http.handler(request, "127.0.0.1:5")).text();
+  }
+
+  async askHttps(path: string): Promise<string> {
+    ok(this.https !== null);
+    const request = new Request(`https://127.0.0.1:4152${path}`);
+    return await (await this.https.handler(request, "127.0.0.1:5")).text();
   }
 
   /** What `/v1/health` says in short: HTTP status, status, codes of the reasons. */
@@ -361,3 +390,127 @@ Deno.test("Service takes another log level and other discovery services while it
   listener.close();
   await machine.stop(service);
 });
+const TLS_FLAGS = ["--tls-cert=cert", "--tls-key=key", "--https-address=127.0.0.1:4152"];
+
+/** A machine with the certificate of an identity. */
+function machineWithTls(identity: TlsIdentity = "server"): Machine {
+  const machine = new Machine();
+  putCertificate(machine, identity);
+  machine.files.set("ca", tlsAuthority());
+  return machine;
+}
+
+function putCertificate(machine: Machine, identity: TlsIdentity): void {
+  const { cert, key } = tlsPair(identity);
+  machine.files.set("cert", cert);
+  machine.files.set("key", key);
+}
+
+Deno.test("a service with a certificate serves HTTPS too, and offers TLS", async () => {
+  const machine = machineWithTls();
+  const service = await machine.start(...TLS_FLAGS);
+  equal([service.httpPort, service.httpsPort], [4151, 4152]);
+  equal(await machine.ask("GET", "/ping"), "OK");
+  equal(await machine.askHttps("/ping"), "OK");
+  match(
+    await machine.askHttps("/metrics"),
+    /\nsluice_tls_certificate_expiry_timestamp_seconds 4\d/,
+  );
+  const client = await machine.connect(
+    encodeIdentify({ feature_negotiation: true, deflate: true, deflate_level: 9 }),
+  );
+  const reply = JSON.parse(client.take()[0] ?? "");
+  equal([reply.tls_v1, reply.deflate, reply.deflate_level], [false, true, 6]);
+  client.close();
+  await machine.stop(service);
+});
+
+Deno.test("a service without a certificate has no HTTPS, and no TLS to offer", async () => {
+  const machine = new Machine();
+  const service = await machine.start("--snappy=false", "--deflate=false");
+  equal([service.httpsPort, machine.https], [null, null]);
+  const client = await machine.connect(
+    encodeIdentify({ feature_negotiation: true, tls_v1: true, snappy: true, deflate: true }),
+  );
+  const reply = JSON.parse(client.take()[0] ?? "");
+  equal([reply.tls_v1, reply.snappy, reply.deflate], [false, false, false]);
+  await machine.stop(service, client);
+});
+
+Deno.test("where TLS is required HTTP in clear says so to everything", async () => {
+  const machine = machineWithTls();
+  const service = await machine.start(...TLS_FLAGS, "--tls-required");
+  for (const path of ["/ping", "/stats", "/metrics", "/v1/health", "/nothing"]) {
+    equal(await machine.ask("GET", path), '{"message": "TLS_REQUIRED", "https_port": 4152}');
+  }
+  equal(await machine.askHttps("/ping"), "OK");
+  const client = await machine.connect(pub("t", "in clear"));
+  equal(client.take(), ["E_INVALID cannot PUB in current state (TLS required)", "end"]);
+  client.close();
+  await machine.stop(service);
+});
+
+Deno.test("tcp-https requires TLS of NSQ clients and leaves HTTP open", async () => {
+  const machine = machineWithTls();
+  const service = await machine.start(...TLS_FLAGS, "--tls-required=tcp-https");
+  equal(await machine.ask("POST", "/pub?topic=t", "by http"), "OK");
+  const client = await machine.connect("NOP\n");
+  equal(client.take(), ["E_INVALID cannot NOP in current state (TLS required)", "end"]);
+  client.close();
+  await machine.stop(service);
+});
+
+Deno.test("a service does not start with files that are no certificate and key", async () => {
+  const { cert } = tlsPair("server");
+  const other = tlsPair("renewed").key;
+  const rows: [files: Record<string, string>, problem: RegExp][] = [
+    [{}, /Cannot read --tls-cert=cert: not found/],
+    [{ cert }, /Cannot read --tls-key=key: not found/],
+    [{ cert: "x", key: other }, /Cannot use --tls-cert=cert: it holds no certificate in PEM/],
+    [{ cert, key: "x" }, /Cannot use --tls-key=key: it holds no private key in PEM without a pass/],
+    [{ cert, key: other }, /Cannot use --tls-key=key: it is not the key of --tls-cert=cert/],
+    [{ ...tlsFiles(), ca: "x" }, /Cannot use --tls-root-ca-file=ca: it holds no certificate/],
+  ];
+  for (const [files, problem] of rows) {
+    const machine = new Machine();
+    machine.files.set("ca", tlsAuthority());
+    for (const [path, text] of Object.entries(files)) machine.files.set(path, text);
+    await rejects(machine.start(...TLS_FLAGS, "--tls-root-ca-file=ca"), (error: Error) => {
+      ok(error instanceof TlsFilesError);
+      match(error.message, problem);
+      return true;
+    });
+    machine.checkClean();
+  }
+});
+
+Deno.test("a changed certificate is used within a minute, and one that does not fit is not", async () => {
+  const machine = machineWithTls();
+  const service = await machine.start(...TLS_FLAGS);
+  const renewed = tlsPair("renewed");
+  machine.files.set("cert", renewed.cert);
+  await machine.clock.run(RELOAD_INTERVAL_MS);
+  await machine.clock.run(RELOAD_INTERVAL_MS);
+  equal(machine.renewed, []);
+  equal(machine.lines.filter((line) => line.includes("do not fit")).length, 1);
+  machine.files.set("key", renewed.key);
+  await machine.clock.run(RELOAD_INTERVAL_MS);
+  equal(machine.renewed, [renewed.cert]);
+  await machine.clock.run(RELOAD_INTERVAL_MS);
+  equal(machine.renewed.length, 1);
+  await machine.stop(service);
+});
+
+Deno.test("a certificate that is not valid any more is used, with a warning", async () => {
+  const machine = machineWithTls("expired");
+  // Simulated time starts before the fixture was made.
+  machine.clock.jumpWall(Date.parse("2126-01-01T00:00:00Z") - machine.clock.wallMs());
+  const service = await machine.start(...TLS_FLAGS);
+  ok(machine.lines.some((line) => line.includes("The TLS certificate is not valid any more")));
+  await machine.stop(service);
+});
+
+function tlsFiles(): Record<string, string> {
+  const { cert, key } = tlsPair("server");
+  return { cert, key };
+}

@@ -4,7 +4,13 @@
  * one they are answered by another handler, which says that the broker recovers.
  */
 import { errorReply } from "@sluice/shared/http";
-import type { Clock, HttpServer, ServeHttp, Timer } from "@sluice/shared/runtime";
+import {
+  type Clock,
+  type HttpServer,
+  invariant,
+  type ServeHttpOptions,
+  type Timer,
+} from "@sluice/shared/runtime";
 
 /** How long a request waits for the broker before it is told that there is none yet. */
 export const READY_WAIT_MS = 1_000;
@@ -17,7 +23,8 @@ export type HttpHandler = (
 
 /** What a {@linkcode HttpListener} stands on. */
 export interface HttpListenerSeams {
-  readonly serveHttp: ServeHttp;
+  /** Starts the server, in clear or over TLS. */
+  readonly serve: (options: ServeHttpOptions) => HttpServer | Promise<HttpServer>;
   readonly clock: Clock;
   /** Told of what a handler throws. */
   readonly onBroken: (error: unknown) => void;
@@ -26,35 +33,45 @@ export interface HttpListenerSeams {
 /** See the module. */
 export class HttpListener {
   readonly #clock: Clock;
-  readonly #server: HttpServer;
+  readonly #early: HttpHandler;
+  readonly #isPatient: (request: Request) => boolean;
   readonly #abort = new AbortController();
   readonly #waiting = new Map<() => void, Timer>();
+  #started: HttpServer | null = null;
   #handler: HttpHandler | null = null;
 
-  /**
-   * Listens at once. Until `serve` is called, `early` answers what `isPatient` is false for, and what
-   * has waited long enough. Throws `AddressInUseError`.
-   */
-  constructor(
-    { serveHttp, clock, onBroken }: HttpListenerSeams,
-    address: { readonly host: string; readonly port: number },
+  private constructor(
+    clock: Clock,
     early: HttpHandler,
     isPatient: (request: Request) => boolean,
   ) {
     this.#clock = clock;
-    this.#server = serveHttp({
+    this.#early = early;
+    this.#isPatient = isPatient;
+  }
+
+  /**
+   * Listens. Until `serve` is called, `early` answers what `isPatient` is false for, and what has
+   * waited long enough. Rejects with `AddressInUseError`.
+   */
+  static async start(
+    { serve, clock, onBroken }: HttpListenerSeams,
+    address: { readonly host: string; readonly port: number },
+    early: HttpHandler,
+    isPatient: (request: Request) => boolean,
+  ): Promise<HttpListener> {
+    const listener = new HttpListener(clock, early, isPatient);
+    listener.#started = await serve({
       hostname: address.host,
       port: address.port,
-      handler: async (request, remoteAddress) => {
-        if (this.#handler === null && isPatient(request)) await this.#ready();
-        return await (this.#handler ?? early)(request, remoteAddress);
-      },
+      handler: (request, remoteAddress) => listener.#answer(request, remoteAddress),
       onError: (error) => {
         onBroken(error);
         return errorReply(500, "INTERNAL_ERROR");
       },
-      signal: this.#abort.signal,
+      signal: listener.#abort.signal,
     });
+    return listener;
   }
 
   get hostname(): string {
@@ -89,6 +106,16 @@ export class HttpListener {
     const stopped = this.#server.shutdown();
     this.#abort.abort();
     await stopped;
+  }
+
+  get #server(): HttpServer {
+    invariant(this.#started !== null, "the listener has started");
+    return this.#started;
+  }
+
+  async #answer(request: Request, remoteAddress: string): Promise<Response> {
+    if (this.#handler === null && this.#isPatient(request)) await this.#ready();
+    return await (this.#handler ?? this.#early)(request, remoteAddress);
   }
 
   /** Resolves when there is a broker, or no reason to wait any longer. */

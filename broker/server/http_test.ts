@@ -35,7 +35,12 @@ class HttpWorld {
 
   constructor(readonly world: World) {
     const metrics = new MetricsRegistry();
-    registerMetrics(metrics, () => ({ broker: world.broker, tcp: world.server }));
+    registerMetrics(metrics, () => ({
+      broker: world.broker,
+      tcp: world.server,
+      handshakes: { failedCount: 3 },
+      certificateExpiresWallMs: 1_700_000_000_000,
+    }));
     this.#handler = brokerHttp(world.broker, world.server.sessions, metrics, {
       hostname: "host",
       broadcastAddress: "broadcast",

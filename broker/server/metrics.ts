@@ -4,6 +4,7 @@ import { type MetricsRegistry, registerProcessMetrics } from "@sluice/shared/tel
 import type { Broker } from "../broker.ts";
 import type { Channel } from "../queue/mod.ts";
 import type { TcpServer } from "./tcp_server.ts";
+import type { Handshakes } from "./upgrade.ts";
 
 /** Where the figures are. */
 export interface MetricsSource {
@@ -14,6 +15,9 @@ export interface MetricsSource {
   readonly process?: (() => ProcessFigures) | undefined;
   /** Null or absent when nothing is sent to statsd. */
   readonly statsd?: { readonly packetCount: number; readonly failureCount: number } | null;
+  readonly handshakes: Pick<Handshakes, "failedCount">;
+  /** `null` without TLS. */
+  readonly certificateExpiresWallMs: number | null;
 }
 
 /** Registers everything there is to say. `source` is asked at each scrape, not before. */
@@ -74,6 +78,21 @@ export function registerMetrics(registry: MetricsRegistry, source: () => Metrics
     () => source().statsd?.failureCount ?? 0,
   );
   gauge("sluice_connections", "Open NSQ connections.", () => source().tcp.sessions.size);
+  counter(
+    "sluice_tls_handshakes_failed_total",
+    "TLS handshakes of NSQ connections that failed.",
+    () => source().handshakes.failedCount,
+  );
+  registry.gauge(
+    {
+      name: "sluice_tls_certificate_expiry_timestamp_seconds",
+      help: "When the TLS certificate stops being good, in seconds since the epoch.",
+    },
+    (set) => {
+      const { certificateExpiresWallMs } = source();
+      if (certificateExpiresWallMs !== null) set({}, certificateExpiresWallMs / 1000);
+    },
+  );
   gauge("sluice_topics", "Topics.", () => source().broker.topics.size);
   gauge("sluice_log_bytes", "Bytes of the log on disk.", () => {
     return source().broker.storage.logFiles.reduce((sum, file) => sum + file.end - file.start, 0);

@@ -37,6 +37,7 @@ import {
   endOfStreamError,
   FRAME_HEADER_BYTES,
   heartbeatsDisabled,
+  identifyFailed,
   type IdentifyOptions,
   messageFailed,
   MessageFailure,
@@ -54,12 +55,13 @@ import {
   type PublishVerb,
   subFailed,
   throttled,
+  tlsRequired,
   unknownCommand,
   Verb,
   writeStoredMessageFrame,
   wrongState,
 } from "@sluice/shared/protocol";
-import { type Connection, invariant } from "@sluice/shared/runtime";
+import { invariant } from "@sluice/shared/runtime";
 import { type Broker, RefusedError } from "../broker.ts";
 import type {
   Channel,
@@ -69,8 +71,10 @@ import type {
   MessageView,
   Topic,
 } from "../queue/mod.ts";
+import type { LayeredConnection } from "./connection_layers.ts";
 import { PublishTargets } from "./publish_targets.ts";
 import { type LinkOwner, SessionLink } from "./session_link.ts";
+import { needsUpgrade, type TlsDoor, upgrade } from "./upgrade.ts";
 
 /** Limits of a session. */
 export interface SessionOptions {
@@ -83,6 +87,8 @@ export interface SessionOptions {
   readonly deferMsMax: number;
   /** Consumers a channel may have; 0 for any number. Only for the text of the refusal. */
   readonly consumersMax: number;
+  /** `null` when the broker has no certificate. */
+  readonly tls: TlsDoor | null;
 }
 
 /** What a subscribed session has. */
@@ -100,10 +106,10 @@ export class Session implements ConsumerPort, LinkOwner {
   settings: ConnectionSettings;
   readonly connectedWallMs: number;
   readonly targets = new PublishTargets();
+  readonly connection: LayeredConnection;
 
   readonly #broker: Broker;
   readonly #options: SessionOptions;
-  readonly #connection: Connection;
   readonly #onClose: (session: Session) => void;
   readonly #decoder = new CommandDecoder();
   readonly #mpub: MpubScanner;
@@ -118,16 +124,19 @@ export class Session implements ConsumerPort, LinkOwner {
   /** In the middle of an MPUB that does not fit one group. */
   #walking = false;
   #left = false;
+  /** Only IDENTIFY is taken until there is TLS. */
+  #needsTls: boolean;
 
   constructor(
     broker: Broker,
-    connection: Connection,
+    connection: LayeredConnection,
     options: SessionOptions,
     onClose: (session: Session) => void,
   ) {
     this.#broker = broker;
-    this.#connection = connection;
+    this.connection = connection;
     this.#options = options;
+    this.#needsTls = options.tls?.required ?? false;
     this.#onClose = onClose;
     this.settings = defaultSettings(options.identify, connection.remoteAddress);
     this.#mpub = new MpubScanner(options);
@@ -147,7 +156,7 @@ export class Session implements ConsumerPort, LinkOwner {
   }
 
   get remoteAddress(): string {
-    return this.#connection.remoteAddress;
+    return this.connection.remoteAddress;
   }
 
   get stateNumber(): number {
@@ -270,6 +279,7 @@ export class Session implements ConsumerPort, LinkOwner {
   #command(): void {
     const { line } = this.#decoder;
     this.#verb = line.verb;
+    if (this.#needsTls && line.verb !== Verb.IDENTIFY) return this.#fatal(tlsRequired(line));
     switch (line.verb) {
       case Verb.FIN:
         return this.#answerMessage(Verb.FIN, checkFin(line));
@@ -452,9 +462,24 @@ export class Session implements ConsumerPort, LinkOwner {
     if (request instanceof ProtocolError) return this.#fatal(request);
     const result = negotiateIdentify(request, this.#options.identify);
     if (result instanceof ProtocolError) return this.#fatal(result);
+    const upgrades = needsUpgrade(result.settings);
+    if (upgrades && this.connection.isUpgraded) {
+      return this.#fatal(identifyFailed("the connection is upgraded already"));
+    }
+    if (upgrades && this.#decoder.remainingBytes > 0) {
+      return this.#fatal(identifyFailed("more was sent before the upgrade"));
+    }
     this.settings = result.settings;
-    this.#settleLink();
+    if (!upgrades) this.#settleLink();
     this.#link.reply(encodeResponseFrame(result.reply));
+    if (upgrades) this.#link.upgrade(() => this.#upgrade());
+  }
+
+  async #upgrade(): Promise<void> {
+    await upgrade(this.connection, this.settings, this.#options.tls);
+    this.#needsTls &&= this.connection.tlsState === null;
+    // Heartbeats begin here, not before the last OK.
+    this.#settleLink();
   }
 
   #settleLink(): void {

@@ -16,7 +16,7 @@
  *   dropped for a moment: closing with unread bytes would take the error back from it.
  */
 import { encodeErrorFrame, HEARTBEAT_FRAME, publishFailed, Verb } from "@sluice/shared/protocol";
-import type { Connection, Timer } from "@sluice/shared/runtime";
+import { type Connection, ConnectionError, type Timer } from "@sluice/shared/runtime";
 import type { Broker, DurableWaiter, Flushable } from "../broker.ts";
 import { Outbox, type OutboxListener } from "./outbox.ts";
 import { ReplyQueue } from "./reply_queue.ts";
@@ -27,6 +27,8 @@ const OUTBOX_MESSAGE_BYTES = 64 * 1024;
 const REPLY_BYTES_MAX = 1024 * 1024;
 /** How long a connection that is to be closed may take to read what it is still owed. */
 const CLOSE_MS_MAX = 10_000;
+/** How long an upgrade of the connection may take, with what has to be written before it. */
+export const UPGRADE_MS_MAX = 10_000;
 /** How long, and how much, is read and dropped after a fatal error until the client closes. */
 export const LINGER_MS_MAX = 1_000;
 export const LINGER_BYTES_MAX = 8 * 1024 * 1024;
@@ -69,6 +71,8 @@ export class SessionLink implements DurableWaiter, Flushable, OutboxListener {
   #lastCommandMs: number;
   #timer: Timer | null = null;
   #unblock: (() => void) | null = null;
+  /** What waits until all answers are written, and what goes on after it. */
+  #upgrade: { readonly start: () => Promise<void>; readonly resume: () => void } | null = null;
 
   constructor(broker: Broker, connection: Connection, owner: LinkOwner) {
     this.#broker = broker;
@@ -136,6 +140,19 @@ export class SessionLink implements DurableWaiter, Flushable, OutboxListener {
     if (this.#unreadBytes >= REPLY_BYTES_MAX && !this.closed) this.#blockUntilUnblocked();
   }
 
+  /**
+   * Reads and sends nothing more until every answer so far is written and `start` has done its work,
+   * and then goes on. Closes when that fails with a `ConnectionError`, or takes too long. Only on a
+   * connection without a subscription.
+   */
+  upgrade(start: () => Promise<void>): void {
+    this.#closeAfter(UPGRADE_MS_MAX);
+    const { promise, resolve } = Promise.withResolvers<void>();
+    this.#upgrade = { start, resume: resolve };
+    this.#block(promise);
+    this.#upgradeIfWritten();
+  }
+
   /** Drops what comes after the last command. */
   drop(bytes: number): void {
     if (this.closed) return;
@@ -168,6 +185,7 @@ export class SessionLink implements DurableWaiter, Flushable, OutboxListener {
     this.#owner.leave();
     this.#connection.close();
     this.#unblock?.();
+    this.#upgrade?.resume();
     this.#owner.closed();
   }
 
@@ -214,6 +232,7 @@ export class SessionLink implements DurableWaiter, Flushable, OutboxListener {
     if (this.closed) return;
     this.#owner.writableAgain();
     this.#unblockIfRead();
+    if (this.#upgrade !== null) this.#upgradeIfWritten();
   }
 
   finished(): void {
@@ -234,6 +253,21 @@ export class SessionLink implements DurableWaiter, Flushable, OutboxListener {
   /** Bytes of answers that the client has not taken, or that wait for the disk. */
   get #unreadBytes(): number {
     return this.#outbox.waitingBytes + this.#replies.heldBytes;
+  }
+
+  #upgradeIfWritten(): void {
+    const upgrade = this.#upgrade;
+    if (upgrade === null || this.ended || !this.#replies.isEmpty) return;
+    if (this.#outbox.waitingBytes > 0) return;
+    this.#upgrade = null;
+    upgrade.start().catch((error) => {
+      if (!(error instanceof ConnectionError)) throw error;
+      this.#broker.logger.info("Closing a connection whose upgrade failed", {
+        client: this.#connection.remoteAddress,
+        error: error.message,
+      });
+      this.close();
+    }).then(upgrade.resume);
   }
 
   #unblockIfRead(): void {

@@ -122,6 +122,7 @@ export function producerStats(sessions: Iterable<Session>): readonly ClientStats
 /** One connection. */
 export function clientStats(session: Session): ClientStats {
   const { settings } = session;
+  const { compression, tlsState: tls } = session.connection;
   const consumer = session.subscription?.consumer;
   const published = [...session.targets.counts()].sort((a, b) => compare(a.topic, b.topic));
   return {
@@ -137,17 +138,18 @@ export function clientStats(session: Session): ClientStats {
     requeue_count: consumer?.requeueCount ?? 0,
     connect_ts: Math.floor(session.connectedWallMs / 1000),
     sample_rate: settings.sampleRate,
-    deflate: settings.deflate,
-    snappy: settings.snappy,
+    deflate: compression === "deflate",
+    snappy: compression === "snappy",
     user_agent: settings.userAgent,
     topology_zone: settings.topologyZone,
     topology_region: settings.topologyRegion,
     ...(published.length > 0 ? { pub_counts: published } : {}),
-    tls: false,
-    tls_cipher_suite: "",
-    tls_version: "",
+    tls: tls !== null,
+    tls_cipher_suite: tls?.cipherSuite ?? "",
+    tls_version: tls?.version ?? "",
     tls_negotiated_protocol: "",
-    tls_negotiated_protocol_is_mutual: false,
+    // As nsqd, whose library says so of every connection.
+    tls_negotiated_protocol_is_mutual: tls !== null,
   };
 }
 

@@ -2,13 +2,9 @@
  * Accepts NSQ connections and carries bytes between them and their sessions. A connection reads only
  * after its session has used up what it read before, into one buffer that grows with its traffic.
  */
-import {
-  type Connection,
-  ConnectionError,
-  type Listener,
-  type Network,
-} from "@sluice/shared/runtime";
+import { type Connection, ConnectionError, type Listener } from "@sluice/shared/runtime";
 import type { Broker } from "../broker.ts";
+import { LayeredConnection } from "./connection_layers.ts";
 import { Session, type SessionOptions } from "./session.ts";
 
 const READ_BYTES_MIN = 2048;
@@ -18,9 +14,6 @@ const CLOSE_MS_MAX = 1_000;
 
 /** Settings of a {@linkcode TcpServer}. */
 export interface TcpServerOptions {
-  readonly hostname: string;
-  /** 0 picks a free port. */
-  readonly port: number;
   /** Connections beyond are closed at once. */
   readonly connectionsMax: number;
   readonly session: SessionOptions;
@@ -37,11 +30,11 @@ export class TcpServer {
   readonly #running = new Set<Promise<void>>();
   readonly #accepting: Promise<void>;
 
-  /** Listens at once. Throws `AddressInUseError`. */
-  constructor(broker: Broker, network: Network, options: TcpServerOptions) {
+  /** Accepts at once. The listener is the server's from here on. */
+  constructor(broker: Broker, listener: Listener, options: TcpServerOptions) {
     this.#broker = broker;
     this.#options = options;
-    this.#listener = network.listen(options.hostname, options.port);
+    this.#listener = listener;
     this.#accepting = this.#accept();
   }
 
@@ -93,7 +86,8 @@ export class TcpServer {
     }
   }
 
-  async #serve(connection: Connection): Promise<void> {
+  async #serve(plain: Connection): Promise<void> {
+    const connection = new LayeredConnection(plain);
     const session = new Session(
       this.#broker,
       connection,

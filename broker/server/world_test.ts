@@ -14,7 +14,12 @@ import {
   readAttempts,
   utf8Bytes,
 } from "@sluice/shared/protocol";
-import { type Connection, ConnectionError, type DiskFile } from "@sluice/shared/runtime";
+import {
+  type Connection,
+  ConnectionError,
+  type DiskFile,
+  type Listener,
+} from "@sluice/shared/runtime";
 import { Logger } from "@sluice/shared/telemetry";
 import {
   DiskFileWrapper,
@@ -86,6 +91,8 @@ export interface WorldOptions {
   /** What a connection holds in each direction. */
   readonly bufferBytesMax?: number;
   readonly disk?: SimDisk;
+  /** Puts something between the network and the server. */
+  readonly listener?: (listener: Listener) => Listener;
 }
 
 /** See the module. */
@@ -112,9 +119,8 @@ export class World {
     const clock = new SimClock();
     const network = new SimNetwork({ bufferBytesMax: options.bufferBytesMax ?? 65_536 });
     const broker = await openBroker(disk, clock, options);
-    const server = new TcpServer(broker, network, {
-      hostname: "127.0.0.1",
-      port: 4150,
+    const listener = network.listen("127.0.0.1", 4150);
+    const server = new TcpServer(broker, options.listener?.(listener) ?? listener, {
       connectionsMax: options.connectionsMax ?? 100,
       session: {
         identify: { version: "1.3.0", ...IDENTIFY_OPTIONS_DEFAULT, ...options.identify },
@@ -123,6 +129,7 @@ export class World {
         requeueMsMax: 3_600_000,
         deferMsMax: 3_600_000,
         consumersMax: options.channel?.consumersMax ?? 0,
+        tls: null,
         ...options.session,
       },
     });

@@ -8,7 +8,7 @@ export interface TlsSettings {
   /** The certificate with what leads to its authority. */
   readonly certificate: string;
   readonly key: string;
-  /** Who signs certificates of clients; `null` for the authorities the runtime knows. */
+  /** Who signs certificates of clients. Needed to verify them. */
   readonly authorities: string | null;
   readonly clientPolicy: TlsClientPolicy;
   /** The runtime speaks nothing older. */

@@ -40,6 +40,8 @@ async function start(
   return await Service.start({ declaration, values, hostname: "host", nodeIdGiven: false }, {
     ...seams,
     logger: new Logger({ sink: () => {}, clock: seams.clock }),
+    serveHttps: () => Promise.reject(new Error("there is no TLS")),
+    readTextFile: () => Promise.reject(new Error("there is no TLS")),
     httpGet: () => Promise.reject(new Error("nobody is asked")),
     memory: () => ({}),
     onBroken: (error) => {
