@@ -98,7 +98,7 @@ export function tlsSettings() {
       name: "deflate",
       kind: boolean(),
       default: true,
-      doc: "Whether clients may negotiate deflate compression, which takes about 600 KiB of " +
+      doc: "Whether clients may negotiate deflate compression, which takes 300 to 450 KiB of " +
         "memory a connection.",
       group,
     }),

@@ -43,8 +43,18 @@ interface Nsqjs {
   readonly Writer: new (host: string, port: number, options?: object) => NsqjsWriter;
 }
 
+/** How nsqjs connects, by its names. */
+export interface ConnectionOptions {
+  readonly tls?: boolean;
+  /** The authority's certificate. */
+  readonly ca?: Uint8Array;
+  readonly snappy?: boolean;
+  readonly deflate?: boolean;
+  readonly deflateLevel?: number;
+}
+
 /** Options of a reader, by nsqjs's names; times are seconds where nsqjs has seconds. */
-export interface ReaderOptions {
+export interface ReaderOptions extends ConnectionOptions {
   readonly lookupdHTTPAddresses?: readonly string[];
   readonly nsqdTCPAddresses?: readonly string[];
   readonly maxInFlight?: number;
@@ -61,15 +71,15 @@ export class TestWriter implements AsyncDisposable {
   readonly #writer: NsqjsWriter;
   #closed = false;
 
-  private constructor(port: number) {
-    this.#writer = new Writer("127.0.0.1", port);
+  private constructor(port: number, options: ConnectionOptions) {
+    this.#writer = new Writer("127.0.0.1", port, options);
     // An emitter throws an error that nobody listens for; the callbacks get it anyway.
     this.#writer.on("error", () => {});
     this.#writer.on("closed", () => this.#closed = true);
   }
 
-  static async connect(port: number): Promise<TestWriter> {
-    const writer = new TestWriter(port);
+  static async connect(port: number, options: ConnectionOptions = {}): Promise<TestWriter> {
+    const writer = new TestWriter(port, options);
     const ready = new Promise<void>((resolve) => writer.#writer.once("ready", resolve));
     writer.#writer.connect();
     await within("nsqjs to be ready to write", ready);
