@@ -46,7 +46,7 @@ import { TcpServer } from "./server/tcp_server.ts";
 import { statsdPrefix, StatsdReporter } from "./statsd.ts";
 import { tlsRequiredHttp } from "./server/tls_http.ts";
 import { Handshakes } from "./server/upgrade.ts";
-import { TlsFiles } from "./tls_files.ts";
+import { TlsFiles, TlsFilesError } from "./tls_files.ts";
 import { effectiveTlsRequired } from "./tls_settings.ts";
 
 /** Topics and channels are bounded so that names alone cannot fill memory. */
@@ -404,7 +404,7 @@ function listenHttps(
   early: HttpHandler,
 ): Promise<HttpListener> {
   const serve = async (options: Parameters<ServeHttps>[0]): Promise<HttpsServer> => {
-    const server = await seams.serveHttps(options, tls.settings);
+    const server = await serveHttps(seams, options, tls.settings);
     tls.onRenewed = (settings) => server.renew(settings);
     return server;
   };
@@ -413,6 +413,22 @@ function listenHttps(
     "--https-address",
     () => HttpListener.start({ ...seams, serve }, address, early, isPatient),
   );
+}
+
+/** Files may fit together and be too weak for the runtime: it says so only here. */
+async function serveHttps(
+  seams: ServiceSeams,
+  ...[options, tls]: Parameters<ServeHttps>
+): Promise<HttpsServer> {
+  try {
+    return await seams.serveHttps(options, tls);
+  } catch (error) {
+    if (error instanceof AddressInUseError) throw error;
+    const detail = error instanceof Error ? error.message : String(error);
+    throw new TlsFilesError(`Cannot serve TLS with --tls-cert and --tls-key: ${detail}`, {
+      cause: error,
+    });
+  }
 }
 
 /** What may change to TLS costs some throughput: only where there is TLS. */

@@ -39,6 +39,8 @@ class Machine {
   https: ServeHttpOptions | null = null;
   /** Files of certificates and keys. */
   readonly files = new Map<string, string>();
+  /** The runtime takes no certificate. */
+  isWeak = false;
   /** Certificates that HTTPS was told to use from then on. */
   readonly renewed: string[] = [];
   /** Resolves what `shutdown` of the HTTP server waits for. */
@@ -69,13 +71,17 @@ class Machine {
         return { hostname, port, acceptFailureCount: 3, shutdown: () => this.httpBusy };
       },
       serveHttps: (options) => {
+        if (this.isWeak) return Promise.reject(new Error("key too small"));
         this.https = options;
         const { hostname, port } = options;
         return Promise.resolve({
           hostname,
           port,
           shutdown: () => Promise.resolve(),
-          renew: (tls) => this.renewed.push(tls.certificate),
+          renew: (tls) => {
+            if (this.isWeak) throw new Error("key too small");
+            this.renewed.push(tls.certificate);
+          },
         });
       },
       readTextFile: (path) => {
@@ -498,6 +504,29 @@ Deno.test("a changed certificate is used within a minute, and one that does not 
   equal(machine.renewed, [renewed.cert]);
   await machine.clock.run(RELOAD_INTERVAL_MS);
   equal(machine.renewed.length, 1);
+  await machine.stop(service);
+});
+
+Deno.test("a certificate that the runtime refuses fails the start, and changes nothing later", async () => {
+  const machine = machineWithTls();
+  machine.isWeak = true;
+  await rejects(machine.start(...TLS_FLAGS), (error: Error) => {
+    ok(error instanceof TlsFilesError);
+    equal(error.message, "Cannot serve TLS with --tls-cert and --tls-key: key too small");
+    return true;
+  });
+  machine.checkClean();
+  machine.isWeak = false;
+  const service = await machine.start(...TLS_FLAGS);
+  machine.isWeak = true;
+  putCertificate(machine, "renewed");
+  await machine.clock.run(RELOAD_INTERVAL_MS);
+  await machine.clock.run(RELOAD_INTERVAL_MS);
+  equal(machine.renewed, []);
+  equal(machine.lines.filter((line) => line.includes("key too small")).length, 1);
+  machine.isWeak = false;
+  await machine.clock.run(RELOAD_INTERVAL_MS);
+  equal(machine.renewed, [tlsPair("renewed").cert]);
   await machine.stop(service);
 });
 

@@ -26,7 +26,7 @@ export class TlsFilesError extends Error {
 
 /** See the module. */
 export class TlsFiles {
-  /** Called with what is good from now on. */
+  /** Called with what is to be used from now on; what it throws keeps the ones before in use. */
   onRenewed: (settings: TlsSettings) => void = () => {};
   #settings: TlsSettings;
   #expiresWallMs: number;
@@ -78,13 +78,13 @@ export class TlsFiles {
     const { logger } = this.#seams;
     try {
       const { settings, expiresWallMs } = await load(this.#values, this.#seams);
-      this.#lastProblem = "";
       if (this.#timer === timer && !isSame(settings, this.#settings)) {
+        this.#use(settings);
         this.#settings = settings;
         this.#expiresWallMs = expiresWallMs;
         this.#tell();
-        this.onRenewed(settings);
       }
+      this.#lastProblem = "";
     } catch (error) {
       if (!(error instanceof TlsFilesError)) throw error;
       if (this.#lastProblem !== error.message) {
@@ -94,6 +94,16 @@ export class TlsFiles {
     }
     // Closed meanwhile?
     if (this.#timer === timer) this.#later();
+  }
+
+  #use(settings: TlsSettings): void {
+    try {
+      this.onRenewed(settings);
+    } catch (error) {
+      throw new TlsFilesError(`Cannot use the changed files: ${messageOf(error)}`, {
+        cause: error,
+      });
+    }
   }
 
   #tell(): void {

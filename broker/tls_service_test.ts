@@ -277,3 +277,16 @@ Deno.test("handshakes that fail or do not come leave the broker as it was", asyn
     for (const client of idle) await client.close();
   });
 });
+
+for (const compression of ["plain", "snappy", "deflate"] as const) {
+  Deno.test(`a fatal error over TLS with ${compression} reaches a client that still sends`, async () => {
+    await withBroker([], async (service) => {
+      const client = await NsqClient.connect(service.tcp.port, compression);
+      const sending = client.send("ASDF\n", new Uint8Array(500_000)).catch(() => {});
+      equal(await client.next(), "E_INVALID invalid command ASDF");
+      equal(await client.next().catch((error) => error.message), "the end");
+      await sending;
+      await client.close();
+    });
+  });
+}

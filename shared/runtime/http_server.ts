@@ -32,7 +32,7 @@ export type ServeHttp = (options: ServeHttpOptions) => HttpServer;
 
 /** An HTTP server that speaks TLS. */
 export interface HttpsServer extends HttpServer {
-  /** Uses another certificate for connections from now on; the other settings stay as they are. */
+  /** Uses another certificate and other authorities from now on; the rest stays as it is. */
   renew(tls: TlsSettings): void;
 }
 

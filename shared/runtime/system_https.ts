@@ -53,8 +53,8 @@ function running(server: Server, tls: TlsSettings): HttpsServer {
   return {
     hostname: address.address,
     port: address.port,
-    renew: ({ certificate, key }) => {
-      server.setSecureContext(tlsOptions({ ...tls, certificate, key }));
+    renew: ({ certificate, key, authorities }) => {
+      server.setSecureContext(tlsOptions({ ...tls, certificate, key, authorities }));
     },
     shutdown: () =>
       new Promise((resolve) => {

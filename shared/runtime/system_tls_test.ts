@@ -310,3 +310,14 @@ Deno.test("HTTPS goes on after what is no handshake, and uses a renewed certific
     ok(before !== "" && after !== "" && before !== after, `${before} then ${after}`);
   });
 });
+
+Deno.test("HTTPS uses renewed authorities", async () => {
+  const other = tlsPair("unsigned").cert;
+  const settings = tlsSettings({ clientPolicy: "require-verify", authorities: other });
+  await serving(settings, async (port, server) => {
+    equal(await ask(port, { identity: "client" }), "refused");
+    server.renew(tlsSettings({ clientPolicy: "require-verify" }));
+    equal(await ask(port, { identity: "client" }), "200 text/plain;charset=UTF-8 GET / ");
+    equal(await ask(port, { identity: "expired" }), "refused");
+  });
+});
