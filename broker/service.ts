@@ -520,7 +520,8 @@ async function listening<T>(flag: string, listen: () => T | Promise<T>): Promise
   try {
     return await listen();
   } catch (error) {
-    if (error instanceof InvariantError || !(error instanceof Error)) throw error;
+    if (error instanceof InvariantError || error instanceof TlsFilesError) throw error;
+    if (!(error instanceof Error)) throw error;
     if (!(error instanceof AddressInUseError)) {
       throw new ListenError(`Cannot listen at ${flag}: ${error.message}`, { cause: error });
     }
