@@ -143,6 +143,19 @@ export class FinishedSet {
     this.#above += countRun(page, 0, PAGE_OFFSETS);
   }
 
+  /** Clears those bits of a page's bitmap `into`, in the words `[first, last]`, that are not finished. */
+  intersect(number: number, into: Uint32Array, first: number, last: number): void {
+    const floorBit = this.#floor - number * PAGE_OFFSETS;
+    if (floorBit >= PAGE_OFFSETS) return;
+    const page = this.#page(number);
+    for (let word = first; word <= last; word++) {
+      const below = floorBit - word * 32;
+      if (below >= 32) continue;
+      const finished = page === null ? 0 : page[word]!;
+      into[word] = into[word]! & (below > 0 ? finished | ((1 << below) - 1) : finished);
+    }
+  }
+
   /** How many pages there are. */
   get pageCount(): number {
     return this.#pages.size;
@@ -210,4 +223,31 @@ export class FinishedSet {
       this.#cachedPage = null;
     }
   }
+}
+
+/** What all sets have finished of a page; used within one call. */
+const COMMON = new Uint32Array(PAGE_WORDS);
+
+/** The offsets of `[from, to)` that at least one of the sets does not have; goes by words of 32. */
+export function countUnfinished(
+  sets: readonly FinishedSet[],
+  from: number,
+  to: number,
+): number {
+  if (sets.length === 0) return 0;
+  // What every one has below its floor needs no bitmap.
+  let start = Math.max(from, sets.reduce((floor, set) => Math.min(floor, set.floor), Infinity));
+  let count = 0;
+  const all = COMMON;
+  while (start < to) {
+    const number = Math.floor(start / PAGE_OFFSETS);
+    const base = number * PAGE_OFFSETS;
+    const end = Math.min(to, base + PAGE_OFFSETS);
+    const [first, last] = [(start - base) >>> 5, (end - 1 - base) >>> 5];
+    all.fill(0xffffffff, first, last + 1);
+    for (const set of sets) set.intersect(number, all, first, last);
+    count += end - start - countRun(all, start - base, end - base);
+    start = end;
+  }
+  return count;
 }

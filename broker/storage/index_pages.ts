@@ -6,6 +6,7 @@
  */
 import type { LogFileInfo, LogStore } from "@sluice/shared/log";
 import { invariant } from "@sluice/shared/runtime";
+import { FileUsage } from "./file_usage.ts";
 import { NOT_LOADED } from "./index_word.ts";
 import {
   decodeDirectory,
@@ -36,6 +37,8 @@ export class IndexPages {
   repair: (file: LogFileInfo) => Promise<void> = (file) =>
     Promise.reject(new Error(`The index of the log file at position ${file.start} is damaged`));
 
+  /** What the files take, as sidecars and scans have told. */
+  readonly usage = new FileUsage();
   readonly #store: LogStore;
   readonly #bytesMax: number;
   readonly #pages = new Map<number, Uint32Array>();
@@ -70,7 +73,9 @@ export class IndexPages {
       read = await this.#store.readSidecar(file, 0, bytes);
     }
     const directory = decodeDirectory(bytes.subarray(0, read));
-    return directory === null ? null : { directory, sealed: this.#sealed(file, directory) };
+    if (directory === null) return null;
+    this.usage.setHole(file.start, Math.max(0, file.end - file.start - directory.storedBytes));
+    return { directory, sealed: this.#sealed(file, directory) };
   }
 
   /**
@@ -78,7 +83,8 @@ export class IndexPages {
    * the disk does; then they stay in memory.
    */
   async store(file: LogFileInfo, runs: readonly SidecarRun[]): Promise<OpenedSidecar> {
-    const bytes = encodeSidecar(runs);
+    const storedBytes = file.end - file.start - this.usage.holeOf(file.start);
+    const bytes = encodeSidecar(runs, storedBytes);
     const directory = decodeDirectory(bytes);
     invariant(directory !== null, "what was encoded can be decoded");
     await this.#store.putSidecar(file, bytes);

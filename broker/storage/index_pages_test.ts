@@ -187,7 +187,7 @@ Deno.test("a damaged index page has the sidecar rebuilt once, and its messages a
   const path = sidecars(sim)[0]!;
   const whole = sim.bytes(path).slice();
   const spoilt: readonly (() => void)[] = [
-    () => sim.flipBit(path, 8 + 16 + 20 + 8 + 7, 3),
+    () => sim.flipBit(path, 8 + 24 + 32 + 8 + 7, 3),
     () => sim.writeDurable(path, whole.slice(0, 60)),
     () => sim.writeDurable(path, new Uint8Array()),
   ];

@@ -1,5 +1,6 @@
 /** Makes the index of a sealed log file from its records, where the sidecar does not say it. */
-import type { Damage, LogFileInfo, LogStore } from "@sluice/shared/log";
+import { type Damage, type LogFileInfo, type LogStore, recordBytes } from "@sluice/shared/log";
+import { HoleMeter } from "./file_usage.ts";
 import { MESSAGE_KIND, type MessageHeader, readMessageHeader } from "./records.ts";
 import type { SidecarRun } from "./sidecar.ts";
 import type { BrokerState } from "./state.ts";
@@ -10,15 +11,19 @@ export interface ScannedIndex {
   /** By topic number, in memory. */
   readonly runs: ReadonlyMap<number, IndexRun>;
   readonly damage: readonly Damage[];
+  /** Bytes of the file that take no space. */
+  readonly holeBytes: number;
 }
 
 /** Reads a sealed log file for the places of its messages. */
 export async function scanIndex(store: LogStore, file: LogFileInfo): Promise<ScannedIndex> {
   const runs = new Map<number, IndexRun>();
   const header: MessageHeader = { topic: 0, offset: 0, dueMs: 0, wireStart: 0 };
+  const holes = new HoleMeter();
   const damage = await store.scan(file, {
-    block() {},
-    record(kind, bytes, start, _end, position) {
+    block: (block) => holes.block(block),
+    record(kind, bytes, start, end, position) {
+      holes.record();
       if (kind !== MESSAGE_KIND) return;
       readMessageHeader(bytes, start, header);
       let run = runs.get(header.topic);
@@ -26,10 +31,10 @@ export async function scanIndex(store: LogStore, file: LogFileInfo): Promise<Sca
         run = new IndexRun(file.start, header.offset);
         runs.set(header.topic, run);
       }
-      run.add(header.offset, position, header.dueMs);
+      run.add(header.offset, position, header.dueMs, recordBytes(end - start));
     },
   });
-  return { runs, damage };
+  return { runs, damage, holeBytes: holes.finish() };
 }
 
 /** Has the runs of a file, which are known already, in memory as its records say. */

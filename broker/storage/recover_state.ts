@@ -8,6 +8,7 @@ import {
   LogError,
   type LogFileInfo,
   type LogStore,
+  recordBytes,
   type RecoveryVisitor,
 } from "@sluice/shared/log";
 import { decodeCheckpoint, type DecodedCheckpoint } from "./checkpoint.ts";
@@ -22,6 +23,7 @@ import {
   readRequeue,
   REQUEUE_KIND,
 } from "./records.ts";
+import { isRewritten } from "./file_usage.ts";
 import { IndexPages, type OpenedSidecar } from "./index_pages.ts";
 import { restoreIndex, runsOf, scanIndex } from "./rebuild_index.ts";
 import { BrokerState, type TopicState } from "./state.ts";
@@ -150,13 +152,16 @@ async function loadIndex(
 ): Promise<{ sidecar: OpenedSidecar; damage: readonly Damage[] }> {
   const sidecar = await pages.open(file);
   if (sidecar !== null) {
-    for (const { topic, firstOffset, count, firstPage } of sidecar.directory.runs) {
-      state.topicsByNumber.get(topic)?.index
-        .addRun(IndexRun.sealed(firstOffset, count, sidecar.sealed, firstPage));
+    for (const entry of sidecar.directory.runs) {
+      const { topic, firstOffset, count, firstPage, messages, bytes } = entry;
+      state.topicsByNumber.get(topic)?.index.addRun(
+        IndexRun.sealed(firstOffset, count, sidecar.sealed, firstPage, messages, bytes),
+      );
     }
     return { sidecar, damage: [] };
   }
-  const { runs, damage } = await scanIndex(store, file);
+  const { runs, damage, holeBytes } = await scanIndex(store, file);
+  pages.usage.setHole(file.start, holeBytes);
   for (const [topic, run] of runs) state.topicsByNumber.get(topic)?.index.addRun(run);
   return { sidecar: await pages.store(file, runsOf(state, file)), damage };
 }
@@ -185,6 +190,14 @@ class Replay implements RecoveryVisitor {
 
   block(header: BlockHeader): void {
     this.#reached(header.position);
+    if (header.position >= this.#from && isRewritten(header)) {
+      // A compaction keeps messages only: what was decided there is in the checkpoints it was before.
+      throw new LogError(
+        "damaged",
+        "Cannot open the log: no checkpoint can be read and what was decided at position " +
+          `${header.position} has been compacted away`,
+      );
+    }
     this.#fileStart = this.#files.findLast((file) => file.start <= header.position)?.start ?? 0;
   }
 
@@ -198,7 +211,13 @@ class Replay implements RecoveryVisitor {
         readMessageHeader(bytes, start, header);
         if (past) {
           this.#state.topicsByNumber.get(header.topic)?.index
-            .append(header.offset, this.#fileStart, position, header.dueMs);
+            .append(
+              header.offset,
+              this.#fileStart,
+              position,
+              header.dueMs,
+              recordBytes(end - start),
+            );
           return;
         }
         this.#state.applyMessage(
@@ -207,6 +226,7 @@ class Replay implements RecoveryVisitor {
           header.dueMs,
           this.#fileStart,
           position,
+          recordBytes(end - start),
         );
         return;
       }

@@ -5,14 +5,17 @@
  *
  * ```
  * sidecar   = directory *page                                     ; little endian
- * directory = format:u32 crc:u32 runs:u32 pages:u32 *run *end     ; crc of the directory behind it
- * run       = topic:u32 count:u32 first_offset:u64 due_count:u32
+ * directory = format:u32 crc:u32 runs:u32 pages:u32 stored:u64 *run *end  ; crc of what is behind it
+ * run       = topic:u32 count:u32 first_offset:u64 due_count:u32 messages:u32 bytes:u64
  * end       = u32                    ; where a page ends, from the sidecar's start
  * page      = crc:u32 (*word | *due)                              ; crc of the page behind it
  * word      = varint                 ; 0: missing, else eighths of the distance from the record
  *                                    ; before in the page, for its first from the file's start
  * due       = index:u32 due_ms:u64   ; index of the message in the run
  * ```
+ *
+ * `stored` is what the log file takes, without its holes; `messages` are those of the run that are
+ * there, and `bytes` what their records take.
  *
  * A page has the words of 4096 offsets of one run, a run's last page those that are left. The pages
  * of all runs come in the order of the runs, and after them the pages of due times, in the same way.
@@ -23,10 +26,10 @@ import { crc32 } from "node:zlib";
 import { MISSING_WORD } from "./index_word.ts";
 import { IndexRun } from "./topic_index.ts";
 
-const FORMAT = 2;
+const FORMAT = 3;
 /** What has to be read to know how long the directory is. */
-export const DIRECTORY_HEADER_BYTES = 16;
-const RUN_BYTES = 20;
+export const DIRECTORY_HEADER_BYTES = 24;
+const RUN_BYTES = 32;
 const END_BYTES = 4;
 const CRC_BYTES = 4;
 const WORD_BYTES_MAX = 5;
@@ -46,6 +49,8 @@ export interface DirectoryRun {
   readonly count: number;
   readonly firstOffset: number;
   readonly dueCount: number;
+  readonly messages: number;
+  readonly bytes: number;
   /** Numbers of its first pages. */
   readonly firstPage: number;
   readonly firstDuePage: number;
@@ -53,13 +58,18 @@ export interface DirectoryRun {
 
 /** What a sidecar says of itself. */
 export interface SidecarDirectory {
+  /** What its log file takes, without its holes. */
+  readonly storedBytes: number;
   readonly runs: readonly DirectoryRun[];
   /** Where page `n` begins (`bounds[n]`) and ends (`bounds[n + 1]`). */
   readonly bounds: Uint32Array;
 }
 
-/** The bytes of a sidecar with these runs; their words and due times are in memory. */
-export function encodeSidecar(runs: readonly SidecarRun[]): Uint8Array {
+/**
+ * The bytes of a sidecar with these runs; their words and due times are in memory. `storedBytes` is
+ * what the log file takes.
+ */
+export function encodeSidecar(runs: readonly SidecarRun[], storedBytes = 0): Uint8Array {
   let pages = 0;
   let pageBytesMax = 0;
   for (const { run: { count, due } } of runs) {
@@ -72,12 +82,15 @@ export function encodeSidecar(runs: readonly SidecarRun[]): Uint8Array {
   view.setUint32(0, FORMAT, true);
   view.setUint32(8, runs.length, true);
   view.setUint32(12, pages, true);
+  writeU64(view, 16, storedBytes);
   let at = DIRECTORY_HEADER_BYTES;
   for (const { topic, run } of runs) {
     view.setUint32(at, topic, true);
     view.setUint32(at + 4, run.count, true);
     writeU64(view, at + 8, run.firstOffset);
     view.setUint32(at + 16, run.due.length / 2, true);
+    view.setUint32(at + 20, run.messages, true);
+    writeU64(view, at + 24, run.bytes);
     at += RUN_BYTES;
   }
   let end = directoryBytes;
@@ -131,12 +144,13 @@ export function decodeDirectory(bytes: Uint8Array): SidecarDirectory | null {
   for (let at = DIRECTORY_HEADER_BYTES; at < endsAt; at += RUN_BYTES) {
     const count = view.getUint32(at + 4, true);
     const dueCount = view.getUint32(at + 16, true);
-    const firstOffset = readU64(view, at + 8);
     runs.push({
       topic: view.getUint32(at, true),
       count,
-      firstOffset,
+      firstOffset: readU64(view, at + 8),
       dueCount,
+      messages: view.getUint32(at + 20, true),
+      bytes: readU64(view, at + 24),
       firstPage,
       firstDuePage,
     });
@@ -151,7 +165,7 @@ export function decodeDirectory(bytes: Uint8Array): SidecarDirectory | null {
     bounds[page] = view.getUint32(endsAt + (page - 1) * END_BYTES, true);
     if (bounds[page]! < bounds[page - 1]! + CRC_BYTES) return null;
   }
-  return { runs, bounds };
+  return { storedBytes: readU64(view, 16), runs, bounds };
 }
 
 /** The `count` words of a page, or null when it is damaged. */
@@ -194,7 +208,8 @@ export function decodeSidecar(bytes: Uint8Array, fileStart: number): SidecarRun[
   if (directory === null || directory.bounds.at(-1) !== bytes.length) return null;
   const { bounds } = directory;
   const runs: SidecarRun[] = [];
-  for (const { topic, count, firstOffset, dueCount, firstPage, firstDuePage } of directory.runs) {
+  for (const entry of directory.runs) {
+    const { topic, count, firstOffset, dueCount, firstPage, firstDuePage } = entry;
     const words = new Uint32Array(count);
     for (let from = 0, page = firstPage; from < count; from += PAGE_ENTRIES, page++) {
       const part = bytes.subarray(bounds[page], bounds[page + 1]);
@@ -209,7 +224,10 @@ export function decodeSidecar(bytes: Uint8Array, fileStart: number): SidecarRun[
       if (some === null) return null;
       due.set(some, from * 2);
     }
-    runs.push({ topic, run: new IndexRun(fileStart, firstOffset, words, due) });
+    const run = new IndexRun(fileStart, firstOffset, words, due);
+    run.messages = entry.messages;
+    run.bytes = entry.bytes;
+    runs.push({ topic, run });
   }
   return runs;
 }

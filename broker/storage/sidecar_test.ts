@@ -19,7 +19,8 @@ function runOf(fileStart: number, firstOffset: number, count: number, random: Se
   let offset = firstOffset;
   for (let index = 0; index < count; index++) {
     position += 8 * random.between(1, 100);
-    run.add(offset, position, random.chance(0.2) ? 1_700_000_000_000 + random.u32() : 0);
+    const dueMs = random.chance(0.2) ? 1_700_000_000_000 + random.u32() : 0;
+    run.add(offset, position, dueMs, 8 * random.between(6, 100));
     offset += random.chance(0.1) ? 3 : 1;
   }
   return run;
@@ -27,8 +28,9 @@ function runOf(fileStart: number, firstOffset: number, count: number, random: Se
 
 /** What a run says, without its spare room. */
 function plain({ topic, run }: SidecarRun) {
-  const { fileStart, firstOffset, count, due } = run;
-  return { topic, fileStart, firstOffset, words: run.words?.slice(0, count), due: [...due] };
+  const { fileStart, firstOffset, count, due, messages, bytes } = run;
+  const words = run.words?.slice(0, count);
+  return { topic, fileStart, firstOffset, words, due: [...due], messages, bytes };
 }
 
 Deno.test("decodeSidecar() is null for bytes that do not add up, or with any bit flipped", () => {
@@ -124,20 +126,21 @@ Deno.test("encodeSidecar() takes places up to the end of the largest file, a byt
 
 Deno.test("a sidecar has the bytes that docs/format/data_folder.md shows", () => {
   const run = new IndexRun(4096, 10);
-  run.add(10, 4096 + 72, 0);
-  run.add(12, 4096 + 200, 1_700_000_000_000);
-  const bytes = encodeSidecar([{ topic: 7, run }]);
+  run.add(10, 4096 + 72, 0, 48);
+  run.add(12, 4096 + 200, 1_700_000_000_000, 64);
+  const bytes = encodeSidecar([{ topic: 7, run }], 264);
   const lines: string[] = [];
   for (let at = 0; at < bytes.length; at += 16) {
     const line = bytes.subarray(at, at + 16);
     lines.push([...line].map((byte) => byte.toString(16).padStart(2, "0")).join(" "));
   }
   deepEqual(lines, [
-    "02 00 00 00 32 7e 47 d5 01 00 00 00 02 00 00 00",
-    "07 00 00 00 03 00 00 00 0a 00 00 00 00 00 00 00",
-    "01 00 00 00 33 00 00 00 43 00 00 00 f9 f2 27 ed",
-    "09 00 10 44 f4 e1 39 02 00 00 00 00 68 e5 cf 8b",
-    "01 00 00",
+    "03 00 00 00 f5 c8 40 e6 01 00 00 00 02 00 00 00",
+    "08 01 00 00 00 00 00 00 07 00 00 00 03 00 00 00",
+    "0a 00 00 00 00 00 00 00 01 00 00 00 02 00 00 00",
+    "70 00 00 00 00 00 00 00 47 00 00 00 57 00 00 00",
+    "f9 f2 27 ed 09 00 10 44 f4 e1 39 02 00 00 00 00",
+    "68 e5 cf 8b 01 00 00",
   ]);
   const page = new URL("../../docs/format/data_folder.md", import.meta.url);
   const text = Deno.readTextFileSync(page);

@@ -15,7 +15,7 @@
  */
 import { LogError } from "@sluice/shared/log";
 import { DueHeap } from "./due_heap.ts";
-import { FinishedSet } from "./finished_set.ts";
+import { countUnfinished, FinishedSet } from "./finished_set.ts";
 import type { Event, Requeue } from "./records.ts";
 import { RequeueTable } from "./requeue_table.ts";
 import { TopicIndex } from "./topic_index.ts";
@@ -117,6 +117,35 @@ export class TopicState {
     }
     // A channel made during a pause starts there.
     return this.paused ? Math.min(oldest, this.pausedAt) : oldest;
+  }
+
+  /** What its messages take in the log, those that are finished but still there too. */
+  get storedBytes(): number {
+    return this.index.storedBytes;
+  }
+
+  /**
+   * Every offset from here on is owed, whatever the channels have finished: kept for a channel to
+   * come. Infinity when there is none. It only grows.
+   */
+  get keptFrom(): number {
+    const kept = this.durableChannelCount === 0 || !this.settled ? this.keepFrom : Infinity;
+    // A channel made during a pause starts there.
+    return this.paused ? Math.min(kept, this.pausedAt) : kept;
+  }
+
+  /** Whether anybody is or may be owed this message. Once it is false it stays so. */
+  isOwed(offset: number): boolean {
+    for (const { finished } of this.channels.values()) if (!finished.has(offset)) return true;
+    return offset >= this.keptFrom;
+  }
+
+  /** How many messages of `[from, to)` somebody is or may be owed. */
+  owedCount(from: number, to: number): number {
+    const kept = Math.max(from, Math.min(to, this.keptFrom));
+    const sets: FinishedSet[] = [];
+    for (const { finished } of this.channels.values()) sets.push(finished);
+    return to - kept + countUnfinished(sets, from, kept);
   }
 }
 
@@ -251,6 +280,7 @@ export class BrokerState {
     dueMs: number,
     fileStart: number,
     position: number,
+    bytes = 0,
   ): void {
     const topic = this.topicsByNumber.get(topicNumber);
     if (topic === undefined) {
@@ -259,7 +289,7 @@ export class BrokerState {
       this.#orphan(position);
       return;
     }
-    topic.index.append(offset, fileStart, position, dueMs);
+    topic.index.append(offset, fileStart, position, dueMs, bytes);
     known(topic, offset + 1);
   }
 

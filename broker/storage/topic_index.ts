@@ -3,7 +3,8 @@
  * with the position of its record inside the file. The positions of a sealed file's run are in the
  * file's sidecar and read in pages when somebody asks for them, so that a backlog takes memory by the
  * file and not by the message; those of the file that takes appends are in memory. A run goes when
- * its file does. An offset that damage took is marked, so that a channel passes over it.
+ * its file does. Between two runs, and within one, offsets can be missing: damage took them, or the
+ * compaction of their file, after nobody was owed them. A channel passes over them.
  */
 import { invariant } from "@sluice/shared/runtime";
 import { MISSING, MISSING_WORD, NOT_LOADED } from "./index_word.ts";
@@ -27,7 +28,8 @@ export class IndexRun {
   readonly fileStart: number;
   readonly firstOffset: number;
   count = 0;
-  /** What its records take in the log. */
+  /** Messages that are there, and what their records take in the log. */
+  messages = 0;
   bytes = 0;
   /** Record positions relative to `fileStart`, the first `count` in use; null: in the sidecar. */
   words: Uint32Array | null;
@@ -42,6 +44,7 @@ export class IndexRun {
     this.firstOffset = firstOffset;
     this.words = words ?? new Uint32Array(16);
     this.count = words?.length ?? 0;
+    this.messages = this.count;
     this.#due = due;
     this.#dueLength = due.length;
   }
@@ -52,9 +55,13 @@ export class IndexRun {
     count: number,
     sealed: SealedWords,
     firstPage: number,
+    messages = count,
+    bytes = 0,
   ): IndexRun {
     const run = new IndexRun(sealed.file.start, firstOffset, NO_WORDS);
     run.count = count;
+    run.messages = messages;
+    run.bytes = bytes;
     run.seal(sealed, firstPage);
     return run;
   }
@@ -68,12 +75,14 @@ export class IndexRun {
     return this.#due.subarray(0, this.#dueLength);
   }
 
-  /** Adds the message at `position`; offsets between that are not here are missing. */
-  add(offset: number, position: number, dueMs: number): void {
+  /** Adds the message at `position`, of so many bytes; offsets between that are not here are missing. */
+  add(offset: number, position: number, dueMs: number, bytes = 0): void {
     invariant(offset >= this.endOffset, "a topic's offsets only grow");
     while (this.endOffset < offset) this.#push(MISSING_WORD);
     if (dueMs !== 0) this.#pushDue(this.count, dueMs);
     this.#push(position - this.fileStart);
+    this.messages++;
+    this.bytes += bytes;
   }
 
   /** Leaves the words and due times to the sidecar, which is on disk. */
@@ -159,6 +168,12 @@ export class TopicIndex {
   readonly #runs: IndexRun[] = [];
   #last: IndexRun | null = null;
   #found: IndexRun | null = null;
+  #bytes = 0;
+
+  /** What the records of all its messages take in the log, those that are finished but still there too. */
+  get storedBytes(): number {
+    return this.#bytes;
+  }
 
   get runs(): readonly IndexRun[] {
     return this.#runs;
@@ -173,11 +188,12 @@ export class TopicIndex {
   append(offset: number, fileStart: number, position: number, dueMs: number, bytes = 0): void {
     let run = this.#last;
     if (run === null || run.fileStart !== fileStart) {
-      run = new IndexRun(fileStart, run?.endOffset ?? offset);
+      invariant(run === null || offset >= run.endOffset, "a topic's offsets only grow");
+      run = new IndexRun(fileStart, offset);
       this.#addRun(run);
     }
-    run.add(offset, position, dueMs);
-    run.bytes += bytes;
+    run.add(offset, position, dueMs, bytes);
+    this.#bytes += bytes;
   }
 
   /** Adds a whole run of a sealed file; runs come in the order of their files. */
@@ -207,12 +223,25 @@ export class TopicIndex {
 
   /** The run in the file that starts at `fileStart`. */
   runIn(fileStart: number): IndexRun | undefined {
-    return this.#runs.findLast((run) => run.fileStart === fileStart);
+    const run = this.#runs[this.#atOrBefore(fileStart)];
+    return run?.fileStart === fileStart ? run : undefined;
   }
 
   /** The offset after the last one of the file that starts at `fileStart` or any before it. */
   endOffsetOf(fileStart: number): number {
-    return this.#runs.findLast((run) => run.fileStart <= fileStart)?.endOffset ?? 0;
+    return this.#runs[this.#atOrBefore(fileStart)]?.endOffset ?? 0;
+  }
+
+  /** Has a file's run say something else: what is left of its messages, or nothing when null. */
+  replaceRun(fileStart: number, run: IndexRun | null): void {
+    const at = this.#atOrBefore(fileStart);
+    const before = this.#runs[at];
+    if (before === undefined || before.fileStart !== fileStart) return;
+    this.#runs.splice(at, 1, ...(run === null ? [] : [run]));
+    this.#bytes += (run?.bytes ?? 0) - before.bytes;
+    this.#last = this.#runs.at(-1) ?? null;
+    this.#found = null;
+    before.forget();
   }
 
   /** Forgets the run of a file that is gone. */
@@ -222,12 +251,26 @@ export class TopicIndex {
     this.#runs.shift();
     if (this.#last === first) this.#last = null;
     if (this.#found === first) this.#found = null;
+    this.#bytes -= first.bytes;
     first.forget();
+  }
+
+  /** Where the last run is whose file starts at `fileStart` or before; -1 when there is none. */
+  #atOrBefore(fileStart: number): number {
+    let low = 0;
+    let high = this.#runs.length;
+    while (low < high) {
+      const middle = (low + high) >>> 1;
+      if (this.#runs[middle]!.fileStart <= fileStart) low = middle + 1;
+      else high = middle;
+    }
+    return low - 1;
   }
 
   #addRun(run: IndexRun): void {
     this.#runs.push(run);
     this.#last = run;
+    this.#bytes += run.bytes;
   }
 
   #runOf(offset: number): IndexRun | null {
