@@ -12,6 +12,7 @@ import {
   type FileRecovery,
   LogError,
   type LogFileInfo,
+  type LogReplacement,
   type LogStore,
   readCheckpointFile,
   recoverFile,
@@ -158,6 +159,10 @@ export class ReadOnlyLog implements LogStore {
 
   remove(): Promise<void> {
     return Promise.reject(refused("remove a file of"));
+  }
+
+  replace(): Promise<LogReplacement> {
+    return Promise.reject(refused("replace a file of"));
   }
 
   putCheckpoint(): Promise<number> {

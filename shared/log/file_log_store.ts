@@ -3,6 +3,7 @@
  *
  * ```
  * <start, 16 digits>.log      blocks; the name is the position of the first byte
+ * <start, 16 digits>.log.tmp  a replacement of that file under way, removed at the next opening
  * <start, 16 digits>.idx      the owner's sidecar of a sealed file: "SLX1" crc:u32 bytes
  * <position, 16 digits>.ckp   a checkpoint, see checkpoint_file.ts
  * ```
@@ -29,6 +30,7 @@ import {
   type Damage,
   LogError,
   type LogFileInfo,
+  type LogReplacement,
   type LogStore,
   type Recovery,
   type RecoveryVisitor,
@@ -67,8 +69,13 @@ export class FileLogStore implements LogStore {
   #unsyncedBytes = 0;
   /** Zeros on their way to the last file. */
   #zeroing: Promise<void> | null = null;
-  /** By path. */
+  /** By path, the one used least lately first. */
   #readers = new Map<string, Reader>();
+  /** The file being replaced; nobody else reads it, or its sidecar, until `done`. */
+  #swap: { readonly start: number; readonly done: Promise<void> } | null = null;
+  /** How many read a file or its sidecar, by the start of the file; told when none is left. */
+  readonly #users = new Map<number, number>();
+  #unused: (() => void) | null = null;
 
   private constructor(
     disk: Disk,
@@ -181,7 +188,11 @@ export class FileLogStore implements LogStore {
     return { end, tornBytes, damage };
   }
 
-  async scan(info: LogFileInfo, visitor: RecoveryVisitor): Promise<readonly Damage[]> {
+  scan(info: LogFileInfo, visitor: RecoveryVisitor): Promise<readonly Damage[]> {
+    return this.#using(info.start, () => this.#scan(info, visitor));
+  }
+
+  async #scan(info: LogFileInfo, visitor: RecoveryVisitor): Promise<readonly Damage[]> {
     const file = await this.#disk.open(pathOf(this.#directory, info.start, "log"), "read");
     try {
       const recover = {
@@ -231,11 +242,14 @@ export class FileLogStore implements LogStore {
   }
 
   async read(position: number, into: Uint8Array): Promise<number> {
-    const info = this.#files.findLast((file) => file.start <= position);
+    const info = this.#fileAt(position);
     if (info === undefined || position >= info.end) return 0;
     const want = Math.min(into.length, info.end - position);
     const path = pathOf(this.#directory, info.start, "log");
-    return await this.#read(path, position - info.start, into.subarray(0, want));
+    return await this.#using(
+      info.start,
+      () => this.#read(path, position - info.start, into.subarray(0, want)),
+    );
   }
 
   async remove(info: LogFileInfo): Promise<void> {
@@ -252,6 +266,69 @@ export class FileLogStore implements LogStore {
     await this.#removeIfThere(sidecarPath);
   }
 
+  async replace(info: LogFileInfo): Promise<LogReplacement> {
+    invariant(this.#files.at(-1)?.start !== info.start, "the file that takes appends stays");
+    const path = pathOf(this.#directory, info.start, "log");
+    const temporary = `${path}.tmp`;
+    await this.#removeIfThere(temporary);
+    const file = await this.#disk.open(temporary, "create");
+    let state: "open" | "closed" | "swapped" = "open";
+    const abandon = async () => {
+      if (state === "open") file.close();
+      if (state !== "swapped") await this.#disk.remove(temporary).catch(() => {});
+      state = "swapped";
+    };
+    try {
+      // All of it is a hole at first.
+      await file.truncate(info.end - info.start);
+    } catch (error) {
+      await abandon();
+      throw error;
+    }
+    return {
+      write: (position, bytes) => file.writeAt(position - info.start, bytes),
+      swap: async (swapped) => {
+        invariant(state === "open", "a replacement is swapped once");
+        await file.syncData();
+        file.close();
+        state = "closed";
+        await this.#swapIn(info, temporary, () => {
+          state = "swapped";
+          swapped();
+        });
+      },
+      abandon,
+    };
+  }
+
+  async #swapIn(info: LogFileInfo, temporary: string, swapped: () => void): Promise<void> {
+    invariant(this.#swap === null, "files are replaced one at a time");
+    const { promise, resolve } = Promise.withResolvers<void>();
+    this.#swap = { start: info.start, done: promise };
+    try {
+      while (this.#users.has(info.start)) {
+        await new Promise<void>((unused) => this.#unused = unused);
+      }
+      this.#unused = null;
+      const index = this.#files.findIndex(({ start }) => start === info.start);
+      if (index < 0) throw new LogError("missing_file", "Cannot replace a file: it is gone");
+      const path = pathOf(this.#directory, info.start, "log");
+      const sidecarPath = pathOf(this.#directory, info.start, "idx");
+      await this.#forgetReader(path);
+      await this.#forgetReader(sidecarPath);
+      await this.#removeIfThere(sidecarPath);
+      // A crash must never leave the places of the old file beside the new one.
+      await this.#disk.syncDirectory(this.#directory);
+      await this.#disk.rename(temporary, path);
+      this.#files[index] = { start: info.start, end: info.end, version: (info.version ?? 0) + 1 };
+      swapped();
+      await this.#disk.syncDirectory(this.#directory);
+    } finally {
+      this.#swap = null;
+      resolve();
+    }
+  }
+
   async putSidecar(info: LogFileInfo, bytes: Uint8Array): Promise<void> {
     const path = pathOf(this.#directory, info.start, "idx");
     await replaceFile(this.#disk, path, withChecksum(SIDECAR_MAGIC, bytes));
@@ -261,10 +338,13 @@ export class FileLogStore implements LogStore {
 
   async readSidecar(info: LogFileInfo, position: number, into: Uint8Array): Promise<number> {
     // Not of a file that is gone or going: what is opened now would stay open.
-    if (!this.#files.some((file) => file.start === info.start)) return 0;
+    if (this.#fileAt(info.start)?.start !== info.start) return 0;
     try {
       const path = pathOf(this.#directory, info.start, "idx");
-      return await this.#read(path, SMALL_FILE_HEADER_BYTES + position, into);
+      return await this.#using(
+        info.start,
+        () => this.#read(path, SMALL_FILE_HEADER_BYTES + position, into),
+      );
     } catch (error) {
       if (error instanceof DiskError && error.kind === "not_found") return 0;
       throw error;
@@ -319,6 +399,34 @@ export class FileLogStore implements LogStore {
     for (const path of [...this.#readers.keys()]) await this.#forgetReader(path);
   }
 
+  /** The last file that starts at a position or before; there may be very many. */
+  #fileAt(position: number): LogFileInfo | undefined {
+    let low = 0;
+    let high = this.#files.length;
+    while (low < high) {
+      const middle = (low + high) >>> 1;
+      if (this.#files[middle]!.start <= position) low = middle + 1;
+      else high = middle;
+    }
+    return this.#files[low - 1];
+  }
+
+  /** Reads something of a file, or its sidecar, while it is not being replaced. */
+  async #using<T>(start: number, read: () => Promise<T>): Promise<T> {
+    while (this.#swap !== null && this.#swap.start === start) await this.#swap.done;
+    this.#users.set(start, (this.#users.get(start) ?? 0) + 1);
+    try {
+      return await read();
+    } finally {
+      const left = this.#users.get(start)! - 1;
+      if (left > 0) this.#users.set(start, left);
+      else {
+        this.#users.delete(start);
+        if (this.#swap?.start === start) this.#unused?.();
+      }
+    }
+  }
+
   async #read(path: string, position: number, into: Uint8Array): Promise<number> {
     const reader = this.#reader(path);
     reader.users++;
@@ -367,7 +475,11 @@ export class FileLogStore implements LogStore {
 
   #reader(path: string): Reader {
     const known = this.#readers.get(path);
-    if (known !== undefined) return known;
+    if (known !== undefined) {
+      this.#readers.delete(path);
+      this.#readers.set(path, known);
+      return known;
+    }
     const oldest = this.#readers.keys().next();
     if (this.#readers.size >= READERS_MAX && !oldest.done) void this.#forgetReader(oldest.value);
     const file = this.#disk.open(path, "read");

@@ -1,7 +1,9 @@
 /**
  * Reads records back: from the ring while they are hot, else from a bounded cache of log pages. A
- * page is loaded once however many readers want it, together with some pages behind it, since a
- * reader that lags reads on. Nothing here verifies; records carry their own checksum.
+ * page is loaded once however many readers want it. A reader that comes from the page before gets some
+ * pages behind it in the same read, since one that lags reads on; but not while such pages are pushed
+ * out again before anybody has looked at them, as when many readers lag at different places.
+ * Nothing here verifies; records carry their own checksum.
  */
 import type { CommitLog } from "./commit_log.ts";
 import type { LogStore } from "./log_store.ts";
@@ -15,13 +17,26 @@ export interface LogReaderOptions {
 }
 
 export const PAGE_BYTES = 128 * 1024;
-/** Pages fetched behind the one that was asked for. */
-const PAGES_AHEAD = 3;
+/** Pages fetched behind the one that was asked for, at most. */
+const PAGES_AHEAD_MAX = 3;
+/** After so many pages that were of use, or reads that might have been spared, one more is tried. */
+const AHEAD_HITS = 8;
+const AHEAD_MISSES = 32;
 
 interface Page {
   readonly bytes: Uint8Array;
   /** Bytes filled; fewer than a page where the log ended when it was loaded. */
   length: number;
+  /** Nobody has asked for it yet. */
+  isAhead: boolean;
+}
+
+/** Pages `[first, end)` that are being read. */
+interface Fetch {
+  readonly first: number;
+  readonly end: number;
+  /** What it brings is not, or not all, what the log holds by now. */
+  isStale: boolean;
 }
 
 /** Gives views of log bytes by position. */
@@ -35,7 +50,11 @@ export class LogReader {
   readonly #pagesMax: number;
   readonly #pages = new Map<number, Page>();
   readonly #loading = new Map<number, Promise<void>>();
+  readonly #fetches = new Set<Fetch>();
   #joined = new Uint8Array(4096);
+  /** Pages that are fetched behind one whose reader reads on. */
+  #ahead = PAGES_AHEAD_MAX;
+  #aheadScore = 0;
 
   constructor(log: CommitLog, store: LogStore, options: LogReaderOptions) {
     this.#log = log;
@@ -66,6 +85,7 @@ export class LogReader {
     if (first === last) {
       const page = this.#pages.get(first);
       if (page === undefined || page.length < offset + length) return false;
+      if (page.isAhead) this.#useful(page);
       this.bytes = page.bytes;
       this.start = offset;
       return true;
@@ -90,23 +110,60 @@ export class LogReader {
       }
       let loading = this.#loading.get(page);
       if (loading === undefined) {
-        loading = this.#fetch(page, Math.max(last - page, PAGES_AHEAD), pagesMax);
+        const needed = last - page;
+        loading = this.#fetch(page, needed, Math.max(needed, this.#aheadOf(page)), pagesMax);
         this.#loading.set(page, loading);
       }
       await loading;
     }
   }
 
-  /** Forgets pages of a file that is gone. */
+  /** Forgets the pages of a file that is gone. */
   forget(start: number, end: number): void {
+    this.#drop(Math.ceil(start / PAGE_BYTES), Math.floor(end / PAGE_BYTES));
+  }
+
+  /**
+   * Forgets everything of a file that has been replaced: also pages that it shares with its
+   * neighbours, and whatever is being loaded. Who waits for that does not find it and asks again.
+   */
+  replaced(start: number, end: number): void {
+    this.#drop(Math.floor(start / PAGE_BYTES), Math.ceil(end / PAGE_BYTES));
+  }
+
+  /** Drops the pages `[first, end)`, and those of them that are on their way here. */
+  #drop(first: number, end: number): void {
     for (const page of [...this.#pages.keys()]) {
-      if (page * PAGE_BYTES >= start && (page + 1) * PAGE_BYTES <= end) this.#pages.delete(page);
+      if (page >= first && page < end) this.#pages.delete(page);
+    }
+    for (const fetch of this.#fetches) {
+      if (fetch.first < end && fetch.end > first) fetch.isStale = true;
     }
   }
 
-  async #fetch(page: number, ahead: number, pagesMax: number): Promise<void> {
+  /** How many pages behind this one are worth reading with it. */
+  #aheadOf(page: number): number {
+    if (!this.#pages.has(page - 1)) return 0;
+    if (this.#ahead === 0 && ++this.#aheadScore >= AHEAD_MISSES) {
+      this.#ahead = 1;
+      this.#aheadScore = 0;
+    }
+    return this.#ahead;
+  }
+
+  #useful(page: Page): void {
+    page.isAhead = false;
+    if (this.#ahead === PAGES_AHEAD_MAX || ++this.#aheadScore < AHEAD_HITS) return;
+    this.#ahead++;
+    this.#aheadScore = 0;
+  }
+
+  /** Reads a page, `needed` ones behind it that are asked for too, and others up to `ahead`. */
+  async #fetch(page: number, needed: number, ahead: number, pagesMax: number): Promise<void> {
+    const count = Math.min(ahead + 1, pagesMax - 1);
+    const fetch = { first: page, end: page + count, isStale: false };
+    this.#fetches.add(fetch);
     try {
-      const count = Math.min(ahead + 1, pagesMax - 1);
       const start = page * PAGE_BYTES;
       const run = new Uint8Array(count * PAGE_BYTES);
       // A page may begin in a file that is gone: nobody asks for that part, but for what follows it.
@@ -117,6 +174,7 @@ export class LogReader {
         if (read === 0) break;
         filled += read;
       }
+      if (fetch.isStale) return;
       for (let index = 0; index * PAGE_BYTES < filled; index++) {
         const from = index * PAGE_BYTES;
         const known = this.#pages.get(page + index);
@@ -124,13 +182,16 @@ export class LogReader {
         if (known !== undefined && known.length >= length) continue;
         this.#pages.delete(page + index);
         // A copy, since a view would keep the whole run in memory as long as any page of it.
-        this.#pages.set(page + index, { bytes: run.slice(from, from + PAGE_BYTES), length });
+        const bytes = count === 1 ? run : run.slice(from, from + PAGE_BYTES);
+        this.#pages.set(page + index, { bytes, length, isAhead: index > needed });
       }
-      for (const oldest of this.#pages.keys()) {
+      for (const [oldest, { isAhead }] of this.#pages) {
         if (this.#pages.size <= pagesMax) break;
         this.#pages.delete(oldest);
+        if (isAhead) this.#ahead = Math.max(0, this.#ahead - 1);
       }
     } finally {
+      this.#fetches.delete(fetch);
       this.#loading.delete(page);
     }
   }

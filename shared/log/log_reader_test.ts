@@ -162,17 +162,101 @@ Deno.test("LogReader reads records of several pages with the smallest cache", as
   await world.close();
 });
 
-Deno.test("load() reads a page once for all who want it, with the pages behind it", async () => {
+Deno.test("load() reads a page once for all who want it, and more for who comes from the page before", async () => {
   const world = await World.open();
   await world.fill(8 * PAGE_BYTES);
   const reader = world.reader(16 * PAGE_BYTES);
   const before = world.reads;
   await Promise.all(Array.from({ length: 20 }, (_, index) => reader.load(index * 100, 50)));
   equal(world.reads - before, 1);
-  equal(reader.cachedBytes, 4 * PAGE_BYTES);
-  for (let page = 0; page < 4; page++) ok(reader.view(page * PAGE_BYTES, PAGE_BYTES));
-  await reader.load(2 * PAGE_BYTES, 1000);
-  equal(world.reads - before, 1);
+  equal(reader.cachedBytes, PAGE_BYTES);
+  await reader.load(PAGE_BYTES, 50);
+  equal(world.reads - before, 2);
+  equal(reader.cachedBytes, 5 * PAGE_BYTES);
+  for (let page = 0; page < 5; page++) ok(reader.view(page * PAGE_BYTES, PAGE_BYTES));
+  await reader.load(3 * PAGE_BYTES, 1000);
+  equal(world.reads - before, 2);
+  await world.close();
+});
+
+/** A store that counts what is read of it, and the time in which it is read. */
+async function countedReader(pages: number, cachePages: number) {
+  const world = await World.open(1 << 30, 1 << 16);
+  await world.fill(pages * PAGE_BYTES + 3 * RING_BYTES, 30_000);
+  const counted = { reads: 0, bytes: 0 };
+  const store = new Proxy(world.store, {
+    get(target, name) {
+      if (name !== "read") return Reflect.get(target, name, target);
+      return async (position: number, into: Uint8Array) => {
+        const read = await target.read(position, into);
+        counted.reads++;
+        counted.bytes += read;
+        return read;
+      };
+    },
+  });
+  const reader = new LogReader(world.log, store, {
+    cacheBytes: cachePages * PAGE_BYTES,
+    recordBytesMax: 1000,
+  });
+  const look = async (page: number) => {
+    if (reader.view(page * PAGE_BYTES, 8)) return;
+    await reader.load(page * PAGE_BYTES, 8);
+    ok(reader.view(page * PAGE_BYTES, 8));
+  };
+  return { world, counted, look };
+}
+
+Deno.test("one reader that lags reads large runs, each page once", async () => {
+  const { world, counted, look } = await countedReader(80, 20);
+  for (let page = 0; page < 80; page++) await look(page);
+  ok(counted.reads <= 22, `${counted.reads} reads`);
+  ok(counted.bytes <= 84 * PAGE_BYTES, `${counted.bytes / PAGE_BYTES} pages`);
+  await world.close();
+});
+
+Deno.test("readers at more places than the cache has pages read what they ask for and little else", async () => {
+  const { world, counted, look } = await countedReader(240, 30);
+  const readers = Array.from({ length: 20 }, (_, index) => index * 12);
+  let asked = 0;
+  for (let step = 0; step < 12; step++) {
+    for (const start of readers) {
+      await look(start + step);
+      asked++;
+    }
+  }
+  ok(counted.bytes <= 1.3 * asked * PAGE_BYTES, `${counted.bytes / PAGE_BYTES} pages for ${asked}`);
+  await world.close();
+});
+
+Deno.test("reading ahead is taken up again when one reader is left", async () => {
+  const { world, counted, look } = await countedReader(300, 30);
+  for (let step = 0; step < 8; step++) {
+    for (let reader = 0; reader < 20; reader++) await look(reader * 8 + step);
+  }
+  for (let page = 160; page < 260; page++) await look(page);
+  const before = counted.reads;
+  for (let page = 260; page < 300; page++) await look(page);
+  ok(counted.reads - before <= 12, `${counted.reads - before} reads`);
+  await world.close();
+});
+
+Deno.test("replaced() drops what is being read, and the pages at the edges of the file", async () => {
+  const world = await World.open(3 * PAGE_BYTES);
+  await world.fill(9 * PAGE_BYTES);
+  const reader = world.reader(20 * PAGE_BYTES);
+  for (let page = 0; page < 8; page++) await reader.load(page * PAGE_BYTES, 1);
+  const file = world.store.files[1]!;
+  const [first, last] = [file.start, file.end - 1].map((at) => Math.floor(at / PAGE_BYTES));
+  reader.replaced(file.start, file.end);
+  for (let page = 0; page < 8; page++) {
+    equal(reader.view(page * PAGE_BYTES, 1), page < first! || page > last!, `page ${page}`);
+  }
+  const loading = reader.load(file.start, 8);
+  reader.replaced(file.start, file.end);
+  await loading;
+  equal(reader.view(file.start, 8), false);
+  for (const written of world.written) await read(reader, written);
   await world.close();
 });
 

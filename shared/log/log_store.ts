@@ -13,6 +13,27 @@ export interface LogFileInfo {
   readonly start: number;
   /** One past the last byte; for the last file, the end of the log. */
   readonly end: number;
+  /** How often it was replaced since the store was opened; absent for never. */
+  readonly version?: number;
+}
+
+/**
+ * A file that is to take the place of a sealed one: same start, same end, other blocks. What is never
+ * written in it reads as zeros and takes no space where the file system has sparse files.
+ */
+export interface LogReplacement {
+  /** Writes at a position of the log, within the file; `bytes` is borrowed until it resolves. */
+  write(position: number, bytes: Uint8Array): Promise<void>;
+  /**
+   * Puts it in the place of the old file, whose sidecar goes first. Reads of the file that are under
+   * way end before, new ones wait; `swapped` is called once the new file has the name, before anybody
+   * reads it. Rejects without `swapped` when the old file stays. When it rejects after `swapped`, the
+   * new file is read until the store is opened again, and either may be found then: no sidecar may be
+   * put to it.
+   */
+  swap(swapped: () => void): Promise<void>;
+  /** Gives it up, if it is not in place yet. Never rejects. */
+  abandon(): Promise<void>;
 }
 
 /** Something that could not be read during recovery although it had been synced. */
@@ -67,6 +88,8 @@ export interface LogStore {
   read(position: number, into: Uint8Array): Promise<number>;
   /** Drops a sealed file and its sidecar. Reads under way finish first. */
   remove(file: LogFileInfo): Promise<void>;
+  /** Begins a file that will replace a sealed one. One at a time. */
+  replace(file: LogFileInfo): Promise<LogReplacement>;
   putSidecar(file: LogFileInfo, bytes: Uint8Array): Promise<void>;
   /** The sidecar's bytes, or null when there is none. */
   getSidecar(file: LogFileInfo): Promise<Uint8Array | null>;
