@@ -205,6 +205,9 @@ export class Broker implements ChannelEffects {
         get start() {
           return storage.logFiles[0]?.start ?? log.end;
         },
+        get holeBytes() {
+          return storage.holeBytes;
+        },
         get durableEnd() {
           return log.durableEnd;
         },

@@ -259,6 +259,14 @@ function storageSettings() {
         "From the end of one reading of the whole log to the next; 0 for readings on demand only.",
       group,
     }),
+    compactionRateBytes: setting({
+      name: "compaction-rate",
+      kind: bytes({ max: 65_536 * MIB }),
+      default: "64MiB",
+      doc: "Bytes a second at which log files that a few messages keep from going are written " +
+        "anew without the rest, at most; 0 leaves them as they are.",
+      group,
+    }),
     ringBytes: setting({
       name: "ring-bytes",
       kind: bytes({ min: MIB, max: 1024 * MIB, powerOfTwo: true }),

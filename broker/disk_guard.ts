@@ -53,6 +53,8 @@ export interface Verdict {
 export interface GuardedLog {
   /** Where its oldest file starts. */
   readonly start: number;
+  /** Bytes between start and end that take no space: compaction has given them back. */
+  readonly holeBytes: number;
   readonly durableEnd: number;
   readonly end: number;
   readonly isStalled: boolean;
@@ -216,8 +218,8 @@ export class DiskGuard {
   }
 
   #judge(): void {
-    const { start, end, isStalled } = this.#log;
-    const logBytes = end - start;
+    const { start, holeBytes, end, isStalled } = this.#log;
+    const logBytes = end - start - holeBytes;
     const space = this.#space && {
       totalBytes: this.#space.totalBytes,
       freeBytes: this.#space.freeBytes - (end - this.#measuredEnd),

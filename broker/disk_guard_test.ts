@@ -79,7 +79,7 @@ class GuardWorld extends DiskWrapper {
   measured = 0;
   readonly clock = new SimClock();
   readonly lines: string[] = [];
-  readonly log = { start: 0, durableEnd: 0, end: 0, isStalled: false };
+  readonly log = { start: 0, holeBytes: 0, durableEnd: 0, end: 0, isStalled: false };
   readonly guard: DiskGuard;
 
   constructor(options: DiskGuardOptions) {

@@ -111,6 +111,8 @@ export class MessageReader implements MessageSource {
         // Pushed out by other readers, or gone: it is looked for again, but not in a tight loop.
         return await this.#clock.sleep(MISSED_MS);
       }
+      // Its file was compacted meanwhile: what stands there now has any length.
+      if (topic.index.position(offset) !== position) return;
       const payloadBytes = recordWordBytes(readU32(reader.bytes, reader.start));
       if (this.#reachesTooFar(next, position + RECORD_HEADER_BYTES + payloadBytes)) return;
       await reader.load(position, RECORD_HEADER_BYTES + payloadBytes);

@@ -42,6 +42,7 @@ import type { HttpGet } from "./server/lookup_channels.ts";
 import { LookupPeers } from "./server/lookup_peer.ts";
 import { registerMetrics } from "./server/metrics.ts";
 import { topicStats } from "./server/stats.ts";
+import { COMPACTION_OPTIONS_DEFAULT } from "./storage/mod.ts";
 import { TcpServer } from "./server/tcp_server.ts";
 import { statsdPrefix, StatsdReporter } from "./statsd.ts";
 import { tlsRequiredHttp } from "./server/tls_http.ts";
@@ -458,6 +459,7 @@ export function brokerOptions(settings: ServiceSettings): BrokerOptions {
       bodyBytesMax: values.maxMsgSizeBytes,
       finishSyncIntervalMs: values.finishSyncIntervalMs,
       ackMode: values.ackMode,
+      compaction: { ...COMPACTION_OPTIONS_DEFAULT, rateBytes: values.compactionRateBytes },
     },
     channel: {
       msgTimeoutMsMax: values.maxMsgTimeoutMs,

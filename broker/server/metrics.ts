@@ -94,9 +94,69 @@ export function registerMetrics(registry: MetricsRegistry, source: () => Metrics
     },
   );
   gauge("sluice_topics", "Topics.", () => source().broker.topics.size);
-  gauge("sluice_log_bytes", "Bytes of the log on disk.", () => {
-    return source().broker.storage.logFiles.reduce((sum, file) => sum + file.end - file.start, 0);
-  });
+  gauge(
+    "sluice_log_bytes",
+    "Bytes of the log on disk, without what compaction has given back.",
+    () => source().broker.storage.storedBytes,
+  );
+  registry.gauge(
+    {
+      name: "sluice_log_live_bytes",
+      help: "Bytes of the log that somebody is or may be owed, as last estimated.",
+    },
+    (set) => {
+      const { liveBytes } = source().broker.storage.compaction;
+      if (liveBytes !== null) set({}, Math.round(liveBytes));
+    },
+  );
+  registry.gauge(
+    {
+      name: "sluice_log_amplification",
+      help: "Bytes of the log on disk for each that is live; absent while none is.",
+    },
+    (set) => {
+      const { compaction: { liveBytes }, storedBytes } = source().broker.storage;
+      if (liveBytes !== null && liveBytes > 0) set({}, storedBytes / liveBytes);
+    },
+  );
+  gauge(
+    "sluice_log_pinned_files",
+    "Log files that could go if nobody were owed anything in them or in an older one.",
+    () => source().broker.storage.compaction.pinnedFiles,
+  );
+  gauge(
+    "sluice_log_pinned_bytes",
+    "Bytes on disk of those files.",
+    () => source().broker.storage.compaction.pinnedBytes,
+  );
+  gauge(
+    "sluice_log_start_bytes",
+    "Position at which the log begins: that of its oldest file.",
+    () => {
+      const { logFiles, log } = source().broker.storage;
+      return logFiles[0]?.start ?? log.end;
+    },
+  );
+  counter(
+    "sluice_log_files_removed_total",
+    "Log files removed because nobody was owed anything in them.",
+    () => source().broker.storage.counters.filesRemoved,
+  );
+  counter(
+    "sluice_log_files_compacted_total",
+    "Log files written anew without what nobody was owed.",
+    () => source().broker.storage.compaction.filesCompacted,
+  );
+  counter(
+    "sluice_log_compaction_freed_bytes_total",
+    "Bytes that compaction has given back.",
+    () => source().broker.storage.compaction.bytesGivenBack,
+  );
+  counter(
+    "sluice_log_compaction_seconds_total",
+    "Time that compaction has taken, its waits for its rate included.",
+    () => source().broker.storage.compaction.spentMs / 1000,
+  );
   gauge(
     "sluice_log_files",
     "Files of the log.",

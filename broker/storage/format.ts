@@ -13,6 +13,7 @@ export {
   OWN_LEVELS,
   readCompatibility,
 } from "./compatibility.ts";
+export { isRewritten } from "./file_usage.ts";
 export {
   FORMAT_TEXT,
   LOG_FOLDER,

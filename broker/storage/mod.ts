@@ -1,4 +1,9 @@
 /** The broker's durable state: records, index, checkpoints, reclaim. Message payloads are opaque bytes. */
+export {
+  COMPACTION_OPTIONS_DEFAULT,
+  type CompactionOptions,
+  type CompactionReport,
+} from "./compaction.ts";
 export * from "./due_heap.ts";
 export * from "./finished_set.ts";
 export * from "./loss_window.ts";

@@ -4,7 +4,7 @@
  * - At most 256 KiB are in memory, whatever the size of a block, and every byte is read once.
  * - Before each read it waits until the bytes before it are paid for at the rate given, which also
  *   lets others run. At most one read is ever saved up, by timers that were late or by a pause.
- * - Files that are removed meanwhile are passed over.
+ * - Files that are removed meanwhile are passed over, one that is replaced is begun again.
  * - A place where no block can be read is passed over up to the next block, as recovery does. A read
  *   that fails is tried once more, and then in small pieces, so that little is given up.
  */
@@ -59,6 +59,11 @@ const REASON_CHARACTERS_MAX = 200;
 /** The file that was being read is not part of the log any more. */
 class FileGone extends Error {
   override name = "FileGone";
+}
+
+/** The file that was being read has been replaced: its blocks begin elsewhere now. */
+class FileReplaced extends Error {
+  override name = "FileReplaced";
 }
 
 /** Bytes that the disk does not give. */
@@ -119,8 +124,11 @@ export class ScrubPass {
         position = first;
       } else {
         if (file.start !== this.#file.start) this.#epoch = 0;
+        const isBegun = file.start === this.#file.start && file.version !== this.#file.version;
         this.#file = file;
-        position = await this.#next(position, isUncertain && position > file.start);
+        position = isBegun
+          ? this.#beginAgain(file)
+          : await this.#next(position, isUncertain && position > file.start);
       }
       isUncertain = false;
       this.#listener.reached(Math.min(position, to));
@@ -136,8 +144,22 @@ export class ScrubPass {
       return isUncertain ? this.#file.start : await this.#skip(position, position, limit, header);
     } catch (error) {
       if (error instanceof FileGone) return this.#file.end;
+      if (error instanceof FileReplaced) return this.#beginAgain(this.#file);
       throw error;
     }
+  }
+
+  #beginAgain({ start }: LogFileInfo): number {
+    this.#length = 0;
+    this.#epoch = 0;
+    return start;
+  }
+
+  /** Reports damage, unless it is the difference between a file and its replacement. */
+  #found(damage: Damage): void {
+    const file = this.#fileOf(this.#file.start);
+    if (file !== undefined && file.version !== this.#file.version) throw new FileReplaced();
+    this.#listener.found(damage);
   }
 
   /** The header at a position, or why there is none, in the words of recovery. */
@@ -166,7 +188,7 @@ export class ScrubPass {
 
   async #records(header: BlockHeader, limit: number): Promise<number> {
     this.#epoch = header.epoch;
-    const checker = new BlockChecker(header, (damage) => this.#listener.found(damage));
+    const checker = new BlockChecker(header, (damage) => this.#found(damage));
     let position = header.position + BLOCK_HEADER_BYTES;
     const end = position + header.recordsBytes;
     while (position < end) {
@@ -175,7 +197,7 @@ export class ScrubPass {
       } catch (error) {
         if (!(error instanceof Unreadable)) throw error;
         const reason = `${error.message}; nothing is known of the rest of the block`;
-        this.#listener.found({ position, bytes: end - position, reason });
+        this.#found({ position, bytes: end - position, reason });
         return end;
       }
       const from = position - this.#start;
@@ -208,7 +230,7 @@ export class ScrubPass {
       const end = this.#start + this.#length - BLOCK_HEADER_BYTES;
       at = end - (end - at) % RECORD_ALIGN_BYTES + RECORD_ALIGN_BYTES;
     }
-    this.#listener.found({ position, bytes: next - position, reason });
+    this.#found({ position, bytes: next - position, reason });
     return next;
   }
 
@@ -298,8 +320,15 @@ export class ScrubPass {
     const { files } = this.#world.store;
     const first = files[0];
     if (first === undefined || position < first.start) return undefined;
-    const known = this.#file;
-    if (known.start <= position && position < known.end) return known;
-    return files.findLast((file) => file.start <= position && position < file.end);
+    // There may be very many.
+    let low = 0;
+    let high = files.length;
+    while (low < high) {
+      const middle = (low + high) >>> 1;
+      if (files[middle]!.start <= position) low = middle + 1;
+      else high = middle;
+    }
+    const file = files[low - 1];
+    return file !== undefined && position < file.end ? file : undefined;
   }
 }

@@ -40,6 +40,13 @@ import {
   writeMessageHeader,
   writeRequeue,
 } from "./records.ts";
+import type { CompactedFile } from "./compact_file.ts";
+import {
+  COMPACTION_OPTIONS_DEFAULT,
+  type CompactionOptions,
+  type CompactionReport,
+  Compactor,
+} from "./compaction.ts";
 import { IndexPages } from "./index_pages.ts";
 import { LOSS_WINDOW_LIMITS, LossWindow, type LossWindowLimits } from "./loss_window.ts";
 import { restoreIndex, runsOf } from "./rebuild_index.ts";
@@ -72,6 +79,8 @@ export interface StorageOptions {
   readonly ackMode?: AckMode;
   /** What a power cut may take of relaxed topics; {@linkcode LOSS_WINDOW_LIMITS} when absent. */
   readonly lossWindow?: LossWindowLimits;
+  /** How files that are pinned by few messages are written anew; the default when absent. */
+  readonly compaction?: CompactionOptions;
 }
 
 /** What a storage tells its owner. */
@@ -122,7 +131,14 @@ export class Storage {
   /** What a power cut may take of relaxed topics. */
   readonly lossWindow: LossWindow;
   /** Counted since the start. */
-  readonly counters = { groups: 0, messages: 0, messageBytes: 0, finishes: 0, checkpoints: 0 };
+  readonly counters = {
+    groups: 0,
+    messages: 0,
+    messageBytes: 0,
+    finishes: 0,
+    checkpoints: 0,
+    filesRemoved: 0,
+  };
 
   readonly #folder: DataFolder;
   readonly #store: LogStore;
@@ -144,6 +160,9 @@ export class Storage {
   #finishTimer: Timer | null = null;
   #scratch = new Uint8Array(1024);
   readonly #upkeep: Upkeep;
+  readonly #compactor: Compactor;
+  /** Resolves when the file that is being replaced is in its place, with its sidecar. */
+  #swapping: Promise<void> | null = null;
   #life: "open" | "closing" | "abandoned" = "open";
   /** Tries a group again that has found the disk full; set while one waits. */
   #retry: (() => void) | null = null;
@@ -209,10 +228,20 @@ export class Storage {
       store,
       clock,
       writeFinishes: () => this.#writeFinishes(),
-      indexed: () => this.#indexed(),
-      removing: (file) => this.#removing(file),
+      remove: (file) => this.#remove(file),
       checkpointed: () => this.counters.checkpoints++,
     }, { position: recovered.checkpoint, bytes: recovered.checkpointBytes });
+    this.#compactor = new Compactor({
+      state,
+      log,
+      store,
+      usage: pages.usage,
+      clock,
+      reclaimTo: () => this.#upkeep.reclaimTo,
+      makeDurable: () => this.#upkeep.makeDurable(),
+      swap: (file, compacted, topics) => this.#swap(file, compacted, topics),
+      warn: (message, error) => owner.warn(message, error),
+    }, options.compaction ?? COMPACTION_OPTIONS_DEFAULT);
   }
 
   /**
@@ -279,6 +308,21 @@ export class Storage {
   /** Log files there are, and the bytes in them. */
   get logFiles(): readonly LogFileInfo[] {
     return this.#store.files;
+  }
+
+  /** What the log takes on disk: all of it, but for what compaction has given back. */
+  get storedBytes(): number {
+    return this.log.end - (this.#store.files[0]?.start ?? this.log.end) - this.holeBytes;
+  }
+
+  /** Bytes between the log's start and its end that take no space. */
+  get holeBytes(): number {
+    return this.#pages.usage.holeBytes;
+  }
+
+  /** What compaction has found and done. */
+  get compaction(): CompactionReport {
+    return this.#compactor.report;
   }
 
   /** Memory that holds pages of the index. */
@@ -425,8 +469,14 @@ export class Storage {
    * sealed since the last one; `pressed` for space, also when that lets a file go. One run at a time;
    * a call during one waits for it.
    */
-  maintain(pressed = false): Promise<void> {
-    return this.#upkeep.run(pressed);
+  async maintain(pressed = false): Promise<void> {
+    await this.#upkeep.run(pressed);
+    void this.#compactor.round();
+  }
+
+  /** Compacts all files that are worth it; resolves when that is done, or given up. */
+  compact(): Promise<void> {
+    return this.#compactor.all();
   }
 
   /**
@@ -436,7 +486,7 @@ export class Storage {
    */
   async close(): Promise<void> {
     this.#life = "closing";
-    const stopped = this.#upkeep.stop();
+    const stopped = Promise.all([this.#upkeep.stop(), this.#compactor.stop()]);
     this.#finishTimer?.cancel();
     this.#finishTimer = null;
     this.lossWindow.stop();
@@ -463,7 +513,7 @@ export class Storage {
 
   async #release(): Promise<void> {
     // Nothing of this process is written to the folder once the next one may have it.
-    await this.#upkeep.stop();
+    await Promise.all([this.#upkeep.stop(), this.#compactor.stop()]);
     await this.#reserving;
     await this.#raising?.catch(() => {});
     await this.#indexed();
@@ -541,9 +591,51 @@ export class Storage {
     void this.#index(this.#storeIndex(file));
   }
 
+  /** A sidecar that is on its way still would stay behind: it is waited for. */
+  #remove(file: LogFileInfo): Promise<void> {
+    return this.#whenIndexed(() => {
+      this.#removing(file);
+      return this.#store.remove(file);
+    });
+  }
+
   #removing(file: LogFileInfo): void {
     for (const topic of this.state.topics.values()) topic.index.dropFile(file.start);
     this.reader.forget(file.start, file.end);
+    this.#pages.usage.setHole(file.start, 0);
+    this.#compactor.removed(file.start);
+    this.counters.filesRemoved++;
+  }
+
+  /** Has a file that was written anew take the place of the old one, and writes its sidecar. */
+  async #swap(
+    file: LogFileInfo,
+    compacted: CompactedFile,
+    topics: readonly TopicState[],
+  ): Promise<void> {
+    // Nothing is written beside the file meanwhile: it would be about the old one.
+    await this.#whenIndexed(() => {
+      const swap = this.#swapNow(file, compacted, topics);
+      this.#swapping = swap.catch(() => {}).then(() => {
+        this.#swapping = null;
+      });
+      return swap;
+    });
+  }
+
+  async #swapNow(
+    file: LogFileInfo,
+    { replacement, runs, holeBytes }: CompactedFile,
+    topics: readonly TopicState[],
+  ): Promise<void> {
+    await replacement.swap(() => {
+      for (const { index, number } of topics) {
+        index.replaceRun(file.start, runs.get(number) ?? null);
+      }
+      this.reader.replaced(file.start, file.end);
+      this.#pages.usage.setHole(file.start, holeBytes);
+    });
+    await this.#storeIndex(file);
   }
 
   /** Has the folder be given back, and files go, only after `work` on sidecars. */
@@ -553,12 +645,18 @@ export class Storage {
   }
 
   /** Resolves when no work on sidecars is under way. */
-  async #indexed(): Promise<void> {
+  #indexed(): Promise<void> {
+    return this.#whenIndexed(() => Promise.resolve());
+  }
+
+  /** Does `work` when there is none under way on sidecars, as the only one that there is then. */
+  async #whenIndexed(work: () => Promise<void>): Promise<void> {
     let seen;
     do {
       seen = this.#indexing;
       await seen;
     } while (seen !== this.#indexing);
+    await this.#index(work());
   }
 
   /** Leaves a sealed file's index to its sidecar; while that cannot be written it stays in memory. */
@@ -575,6 +673,7 @@ export class Storage {
 
   /** Makes the damaged index of a file again. Of a file to which that happens twice it stays in memory. */
   async #restore(file: LogFileInfo): Promise<void> {
+    await this.#swapping;
     if (this.#life !== "open") throw new Error("the broker is stopping");
     this.#owner.warn(
       "A log file's index is damaged and is rebuilt",

@@ -20,10 +20,8 @@ export interface UpkeepWorld {
   readonly clock: Clock;
   /** Puts the finishes that are in no group yet in the one being filled. */
   writeFinishes(): void;
-  /** Resolves when nothing is being written beside a log file. */
-  indexed(): Promise<void>;
-  /** A file is about to be removed: nobody asks for what is in it. */
-  removing(file: LogFileInfo): void;
+  /** Removes the oldest file: nobody asks for what is in it. */
+  remove(file: LogFileInfo): Promise<void>;
   /** A checkpoint is on disk. */
   checkpointed(): void;
 }
@@ -56,6 +54,11 @@ export class Upkeep {
     this.#world = world;
     this.#checkpointPosition = checkpoint.position;
     this.#checkpointBytes = checkpoint.bytes;
+  }
+
+  /** Files that end here or before are in both checkpoints that are kept. */
+  get reclaimTo(): number {
+    return this.#reclaimTo;
   }
 
   /** A file was sealed. */
@@ -117,11 +120,8 @@ export class Upkeep {
     for (const file of store.files.slice(0, -1)) {
       if (file.end > this.#reclaimTo || !await this.#isDead(file)) break;
       // What freed the file must not be undone by a crash: its messages would be owed again.
-      if (!await this.#makeDurable()) return;
-      // A sidecar that is on its way still would stay behind.
-      await this.#world.indexed();
-      this.#world.removing(file);
-      await store.remove(file);
+      if (!await this.makeDurable()) return;
+      await this.#world.remove(file);
     }
   }
 
@@ -154,7 +154,7 @@ export class Upkeep {
     }
     yield slice.value;
     // What the slices hold must not be lost behind them.
-    if (!await this.#makeDurable()) throw new CheckpointGivenUp();
+    if (!await this.makeDurable()) throw new CheckpointGivenUp();
   }
 
   /** Whether anything that is written now gets to the disk soon. */
@@ -164,7 +164,7 @@ export class Upkeep {
   }
 
   /** Has all that was done before the call on disk; false when the log has failed or waits for space. */
-  async #makeDurable(): Promise<boolean> {
+  async makeDurable(): Promise<boolean> {
     const { log } = this.#world;
     this.#world.writeFinishes();
     const position = log.end;

@@ -6,6 +6,7 @@
 import {
   type BrokerState,
   decodeCheckpoint,
+  isRewritten,
   type LogGap,
   MESSAGE_KIND,
   type MessageHeader,
@@ -63,6 +64,8 @@ class Examiner {
   #topicNames: ReadonlyMap<number, string> = new Map();
   #sequenceNext = 0;
   #epoch = 0;
+  /** Some file was compacted: messages that nobody is owed are not there on purpose. */
+  #isCompacted = false;
 
   constructor(folder: Folder, progress: Progress) {
     this.#folder = folder;
@@ -101,6 +104,7 @@ class Examiner {
     if (state !== null) {
       this.#judgeAbsentTopics(state, files);
       this.#findLostEnds(state);
+      if (this.#isCompacted) this.#forgetUnowed(state);
       this.#topicNames = namesIn(state.state);
       const orphans = state.state.orphanRecords;
       if (orphans > 0) {
@@ -184,7 +188,9 @@ class Examiner {
       blocksEnd: info.start,
     };
     const found = await log.walk(info, info.start, syncedTo, {
-      block: ({ epoch, firstSequence, position, recordsBytes }) => {
+      block: (block) => {
+        const { epoch, firstSequence, position, recordsBytes } = block;
+        this.#isCompacted ||= isRewritten(block);
         counts.blocks++;
         counts.blocksEnd = position + BLOCK_HEADER_BYTES + recordsBytes;
         this.#epoch = epoch;
@@ -305,6 +311,14 @@ class Examiner {
       }
       if (next < tail) this.#lost.push({ topic: number, from: next, to: tail });
     }
+  }
+
+  /** Messages that nobody is owed are not lost, wherever they are. */
+  #forgetUnowed({ state }: RecoveredState): void {
+    const lost = this.#lost.filter(({ topic, from, to }) =>
+      (state.topicsByNumber.get(topic)?.owedCount(from, to) ?? 0) > 0
+    );
+    this.#lost.splice(0, this.#lost.length, ...lost);
   }
 
   #findGaps(

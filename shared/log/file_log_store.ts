@@ -253,6 +253,7 @@ export class FileLogStore implements LogStore {
   }
 
   async remove(info: LogFileInfo): Promise<void> {
+    while (this.#swap?.start === info.start) await this.#swap.done;
     invariant(this.#files[0]?.start === info.start, "files go oldest first");
     invariant(this.#files.length > 1, "the file that takes appends stays");
     this.#files.shift();
