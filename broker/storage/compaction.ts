@@ -7,7 +7,7 @@
  * sweep: live bytes of every file, estimated --a file is mostly dead--> compact it --> sweep goes on
  * ```
  *
- * - Only files that lie before both kept checkpoints. What made messages dead is on disk before the
+ * - Only files that lie before both kept checkpoints, and are not served from memory. What made messages dead is on disk before the
  *   new file takes the place of the old one.
  * - One file at a time, the oldest first, read and written at a bounded rate. A maintenance round does
  *   a bounded part of the sweep, however many files and topics there are.
@@ -37,8 +37,8 @@ export interface CompactionWorld {
   readonly store: LogStore;
   readonly usage: FileUsage;
   readonly clock: Clock;
-  /** Files that end here or before are in both checkpoints. */
-  readonly reclaimTo: () => number;
+  /** Files that end here or before are in both checkpoints, and read from disk only. */
+  readonly compactTo: () => number;
   /** Has all that was done before the call on disk; false when that cannot be had now. */
   makeDurable(): Promise<boolean>;
   /** Puts a file written anew in its place, of which the topics given have runs, and writes its sidecar. */
@@ -199,10 +199,10 @@ export class Compactor {
     }
     const chosen: { file: LogFileInfo; liveBytes: number }[] = [];
     let [pinnedFiles, pinnedBytes] = [0, 0];
-    const reclaimTo = this.#world.reclaimTo();
+    const compactTo = this.#world.compactTo();
     // A copy: files go and change meanwhile.
     for (const file of store.files.slice(0, -1)) {
-      if (file.end > reclaimTo) break;
+      if (file.end > compactTo) break;
       const storedBytes = file.end - file.start - usage.holeOf(file.start);
       pinnedFiles++;
       pinnedBytes += storedBytes;

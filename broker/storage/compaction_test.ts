@@ -49,7 +49,7 @@ async function fill(storage: Storage, topic: TopicState, count: number, dueMs = 
 
 /** Has two checkpoints pass all files that are sealed now. */
 async function passCheckpoints(storage: Storage, topic: TopicState, channel: ChannelState) {
-  for (let round = 0; round < 3; round++) {
+  for (let round = 0; round < 4; round++) {
     const { tail } = topic;
     await fill(storage, topic, Math.ceil(LOG_FILE_BYTES / BODY_BYTES));
     for (let offset = tail; offset < topic.tail; offset++) storage.finish(channel, offset);
@@ -167,12 +167,22 @@ Deno.test("a crash at any operation of a compaction leaves every message that is
       ends++;
     }
   }
-  ok(ends > 60, `${ends} ends`);
+  ok(ends > 40, `${ends} ends`);
 });
 
 Deno.test("a failure of any operation of a compaction costs nothing, now or after a crash", async () => {
   let failures = 0;
-  for (const operation of ["create", "truncate", "write", "sync", "syncDirectory"] as const) {
+  for (
+    const operation of [
+      "create",
+      "truncate",
+      "write",
+      "sync",
+      "rename",
+      "remove",
+      "syncDirectory",
+    ] as const
+  ) {
     for (const kind of ["io", "no_space"] as const) {
       for (let skip = 0; skip < 12; skip++) {
         const disk = new SimDisk({ random: new SeededRandom(skip) });
@@ -191,7 +201,7 @@ Deno.test("a failure of any operation of a compaction costs nothing, now or afte
       }
     }
   }
-  ok(failures > 30, `${failures} failures`);
+  ok(failures > 25, `${failures} failures`);
 });
 
 Deno.test("a file that holds damage, or a record of a kind not known, is left as it is", async () => {
@@ -337,6 +347,22 @@ Deno.test("what is kept for a channel to come, or behind a pause, is not given b
     equal(await textOf(storage, kept, offset), bodyOf("kept", offset));
     equal(await textOf(storage, held, offset), bodyOf("held", offset));
   }
+  await running(storage.close());
+});
+
+Deno.test("a file that is served from memory still is not compacted", async () => {
+  const disk = new SimDisk();
+  const { storage, topic, slow, owed } = await pinned(disk, { ringBytes: 1 << 19 });
+  await running(storage.compact());
+  equal(storage.compaction.filesCompacted, 0);
+  await check(storage, owed);
+  while (storage.log.hotStart < storage.logFiles[0]!.end) {
+    await passCheckpoints(storage, topic, slow);
+  }
+  await running(storage.compact());
+  ok(storage.logFiles[0]!.end <= storage.log.hotStart);
+  ok(storage.compaction.filesCompacted > 0);
+  await check(storage, owed);
   await running(storage.close());
 });
 

@@ -40,6 +40,7 @@ export {
   WIRE_ID_OFFSET,
 } from "./records.ts";
 export { type RecoveredState, recoverState } from "./recover_state.ts";
+export { isOtherFormat } from "./sidecar.ts";
 export { type SidecarVisit, walkSidecar } from "./sidecar_walk.ts";
 export type { BrokerState, ChannelState, TopicState } from "./state.ts";
 export { MISSING } from "./index_word.ts";

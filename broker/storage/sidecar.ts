@@ -118,6 +118,13 @@ export function encodeSidecar(runs: readonly SidecarRun[], storedBytes = 0): Uin
   return into.subarray(0, end);
 }
 
+/** Whether a sidecar is of another format: then it is made again, as if it were not there. */
+export function isOtherFormat(bytes: Uint8Array): boolean {
+  if (bytes.length < 4) return false;
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  return view.getUint32(0, true) !== FORMAT;
+}
+
 /** The length of the directory that begins with these bytes; null when they are of another format. */
 export function directoryBytesOf(header: Uint8Array): number | null {
   if (header.length < DIRECTORY_HEADER_BYTES) return null;

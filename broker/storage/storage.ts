@@ -237,7 +237,8 @@ export class Storage {
       store,
       usage: pages.usage,
       clock,
-      reclaimTo: () => this.#upkeep.reclaimTo,
+      // The ring has what was written, where it was written.
+      compactTo: () => Math.min(this.#upkeep.reclaimTo, log.hotStart),
       makeDurable: () => this.#upkeep.makeDurable(),
       swap: (file, compacted, topics) => this.#swap(file, compacted, topics),
       warn: (message, error) => owner.warn(message, error),

@@ -33,6 +33,8 @@ export interface SeedReport {
   /** Messages of relaxed topics that were written, said so, and went with the power. */
   readonly lostWritten: number;
   readonly diskOperations: number;
+  /** Log files that were compacted. */
+  readonly compactions: number;
 }
 
 /** A seed that found a broken promise. */
@@ -90,10 +92,12 @@ class SeedRun {
   readonly #brokerOptions: BrokerOptions;
   #wallMs = 1_700_000_000_000;
   #lifeDisk: LifeDisk;
+  #broker: Broker | null = null;
   #starts = 0;
   #crashes = 0;
   /** Since the last start only the process has ended, not the machine. */
   #onlyProcess = true;
+  #compactions = 0;
   /** A write or sync was made to fail: an open may fail with it. */
   #faulty = false;
 
@@ -129,6 +133,7 @@ class SeedRun {
         bodyBytesMax: 8192,
         finishSyncIntervalMs: random.pick([1, 10]),
         ...relaxed,
+        compaction: { rateBytes: 2 ** 40, deadBytesMin: 300 },
       },
       channel: { msgTimeoutMsMax: 7_200_000, consumersMax: 0, requeueOnDisconnect: true },
       topicsMax: 100,
@@ -155,6 +160,7 @@ class SeedRun {
       deliveries: this.#model.deliveries,
       lostWritten: this.#model.lostWritten,
       diskOperations: this.#disk.trace.mutations,
+      compactions: this.#compactions,
     };
   }
 
@@ -215,6 +221,7 @@ class SeedRun {
     }
     await life.broker.storage.drain();
     await life.broker.storage.maintain();
+    await life.clock.runUntil(life.broker.storage.compact(), 10_000);
     life.rethrow();
     await this.#endLife("power");
     const after = await this.#openSurely();
@@ -241,6 +248,7 @@ class SeedRun {
       throw new Violation(`the folder does not open after a crash: ${error}`, { cause: error });
     }
     if (this.#gone) return null;
+    this.#broker = broker;
     this.#note(`up at ${broker.position}`);
     this.#options.opened?.(broker);
     this.#model.restart(broker.position, this.#onlyProcess);
@@ -289,6 +297,8 @@ class SeedRun {
   }
 
   async #endLife(end: LifeEnd): Promise<void> {
+    this.#compactions += this.#broker?.storage.compaction.filesCompacted ?? 0;
+    this.#broker = null;
     // What was under way meets the end of its world before the next life begins.
     if (end === "power") {
       this.#disk.crash();

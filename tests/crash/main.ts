@@ -51,11 +51,13 @@ async function runSeeds(
   let failures = 0;
   let crashes = 0;
   let deliveries = 0;
+  let compactions = 0;
   for (let seed = first; seed < first + count; seed++) {
     try {
       const report = await runSeed(seed);
       crashes += report.crashes;
       deliveries += report.deliveries;
+      compactions += report.compactions;
       if (verbose) console.log(`seed ${seed}: ${JSON.stringify(report)}`);
     } catch (error) {
       if (!(error instanceof SeedFailure)) throw error;
@@ -74,7 +76,7 @@ async function runSeeds(
   const seconds = (performance.now() - startMs) / 1000;
   console.log(
     `${count} seeds from ${first} in ${seconds.toFixed(1)} s: ${crashes} ends of a life, ` +
-      `${deliveries} deliveries, ${failures} failed seeds`,
+      `${deliveries} deliveries, ${compactions} files compacted, ${failures} failed seeds`,
   );
   return failures === 0 ? 0 : 1;
 }

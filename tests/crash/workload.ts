@@ -191,7 +191,10 @@ function freeAndMaintain(life: Life): void {
 
 function maintain(life: Life): void {
   life.note("maintain");
-  life.broker.storage.maintain().catch((error) => life.note(`maintain: ${error}`));
+  const { storage } = life.broker;
+  storage.maintain().then(() => storage.compact()).catch((error) =>
+    life.note(`maintain: ${error}`)
+  );
 }
 
 function pickTopic(life: Life): Topic | null {
