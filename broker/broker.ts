@@ -450,16 +450,20 @@ export class Broker implements ChannelEffects {
       : this.#visibleEnd(state);
     const to = state.tail;
     if (from >= to) return;
+    const { visibleTail } = state;
     state.hiddenDue = [];
     state.keptDue = [];
     this.storage.decide({ type: "topic_emptied", topic: state.number, from, to });
     if (!state.ephemeral) {
       this.audit.record({ event: "topic_emptied", topic: state.name, messages: to - from });
     }
-    state.due.retain((offset) => offset < from || offset >= to);
+    // Only what can be seen is in it: behind that there is nothing to look for.
+    const isSeen = from < visibleTail;
+    if (isSeen && topic.channels.size === 0) state.due.clear();
+    else if (isSeen) state.due.retain((offset) => offset < from || offset >= to);
     for (const channel of topic.channels.values()) {
       channel.finishedOutside(to);
-      channel.countTopicDeferred();
+      if (isSeen) channel.countTopicDeferred();
     }
   }
 

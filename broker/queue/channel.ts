@@ -294,7 +294,8 @@ export class Channel implements Timed {
     this.#orphans.clear();
     this.#ready.clear();
     this.#deferred.clear();
-    this.countTopicDeferred();
+    // Of the topic's there are only those that can be seen.
+    this.topicDeferred = 0;
     this.#cursor = Math.max(this.#cursor, to);
   }
 

@@ -52,11 +52,8 @@ export class Topic implements Timed {
   hide(): void {
     const { state } = this;
     const hidden = state.hiddenDue;
-    while (state.due.size > 0) {
-      const dueMs = state.due.earliestMs;
-      state.due.pop();
-      hidden.push(dueMs, state.due.poppedOffset);
-    }
+    state.due.each((dueMs, offset) => hidden.push(dueMs, offset));
+    state.due.clear();
     for (const offset of state.keptDue) hidden.push(LONG_DUE, offset);
     state.keptDue = [];
     state.hiddenDue = sortedByOffset(hidden);
@@ -97,7 +94,8 @@ export class Topic implements Timed {
         state.due.push(pairs[at]!, pairs[at + 1]!);
         for (const channel of this.channels.values()) channel.deferred(pairs[at + 1]!);
       }
-      state.hiddenDue = pairs.slice(at);
+      // A copy of all that waits behind a pause, with every group, would be too much.
+      if (at > 0) state.hiddenDue = pairs.slice(at);
       this.#schedule(nowMs, wallMs);
     }
     for (const channel of this.channels.values()) channel.appended();
@@ -146,7 +144,32 @@ export class Topic implements Timed {
   }
 }
 
+/** So many pairs can be numbered in what a number has left beside 31 bits of an offset. */
+const PAIRS_AT_ONCE = 2 ** 22;
+
+/** Pairs of Unix ms and offset, the offsets ascending. */
 function sortedByOffset(pairs: readonly number[]): number[] {
+  const count = pairs.length / 2;
+  let [first, last] = [Infinity, 0];
+  for (let at = 1; at < pairs.length; at += 2) {
+    first = Math.min(first, pairs[at]!);
+    last = Math.max(last, pairs[at]!);
+  }
+  if (count > PAIRS_AT_ONCE || last - first >= 2 ** 31) return sortedPairByPair(pairs);
+  // Offset and place in one number: those are sorted many times faster than by a comparison of ours.
+  const order = new Float64Array(count);
+  for (let index = 0; index < count; index++) {
+    order[index] = (pairs[2 * index + 1]! - first) * PAIRS_AT_ONCE + index;
+  }
+  const sorted: number[] = [];
+  for (const packed of order.sort()) {
+    const index = packed % PAIRS_AT_ONCE;
+    sorted.push(pairs[2 * index]!, pairs[2 * index + 1]!);
+  }
+  return sorted;
+}
+
+function sortedPairByPair(pairs: readonly number[]): number[] {
   const order: [number, number][] = [];
   for (let at = 0; at < pairs.length; at += 2) order.push([pairs[at]!, pairs[at + 1]!]);
   return order.sort((a, b) => a[1] - b[1]).flat();

@@ -100,6 +100,11 @@ export class DueHeap {
     this.#chunks.length = 1;
   }
 
+  /** Calls `visit` for every entry, in no particular order. */
+  each(visit: (dueMs: number, offset: number) => void): void {
+    for (let slot = ROOT; slot < this.#end; slot++) visit(this.#dueMs(slot), this.#offset(slot));
+  }
+
   /** Entries whose offset passes `test`. */
   countWhere(test: (offset: number) => boolean): number {
     let count = 0;

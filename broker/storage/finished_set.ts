@@ -91,12 +91,21 @@ export class FinishedSet {
   raise(floor: number): void {
     if (floor <= this.#floor) return;
     const keep = Math.floor(floor / PAGE_OFFSETS);
+    const all = this.#pages.size;
+    let dropped = 0;
+    for (const number of this.#pages.keys()) if (number < keep) dropped++;
+    // What is dropped is counted, or what stays: the lesser of the two.
+    const countsLeft = all - dropped < dropped;
     for (const [number, page] of this.#pages) {
       if (number > keep) continue;
       const end = number === keep ? floor % PAGE_OFFSETS : PAGE_OFFSETS;
-      this.#above -= countRun(page, 0, end);
+      if (!countsLeft) this.#above -= countRun(page, 0, end);
       if (number < keep) this.#drop(number);
       else clearRun(page, 0, end);
+    }
+    if (countsLeft) {
+      this.#above = 0;
+      for (const page of this.#pages.values()) this.#above += countRun(page, 0, PAGE_OFFSETS);
     }
     this.#floor = floor;
     this.#advance();
