@@ -124,6 +124,19 @@ async function guarded(
   equal(world.clock.pendingTimers, 0);
 }
 
+Deno.test("DiskGuard does not count what compaction has given back", async () => {
+  await guarded({ minFreeBytes: 0, logBytesMax: 1000 }, async (world) => {
+    const { guard, log } = world;
+    log.end = log.durableEnd = 1000;
+    equal(guard.refusal(), "the log has reached its limit");
+    log.holeBytes = 101;
+    await world.free(5000);
+    equal(guard.refusal(), null);
+    log.end = log.durableEnd = 1101;
+    equal(guard.refusal(), "the log has reached its limit");
+  });
+});
+
 Deno.test("DiskGuard measures every second, and logs each change once with its figures", async () => {
   await guarded(MIN_FREE, async (world) => {
     const { guard, clock } = world;

@@ -154,12 +154,12 @@ export class Compactor {
   }
 
   async #round(): Promise<void> {
-    if (this.#chosen.length > 0) await this.#compactNext();
-    else if (await this.#sweepOn(ROUND_COST) && this.#chosen.length > 0) await this.#compactNext();
+    if (this.#chosen.length === 0) await this.#sweepOn(ROUND_COST);
+    await this.#compactNext();
   }
 
-  /** Goes on with the sweep; true when it has come to its end. */
-  async #sweepOn(costMax: number): Promise<boolean> {
+  /** Goes on with the sweep, to its end if that costs no more. */
+  async #sweepOn(costMax: number): Promise<void> {
     this.#sweep ??= this.#sweepAll();
     let cost = 0;
     let sliceCost = 0;
@@ -167,7 +167,7 @@ export class Compactor {
       const next = this.#sweep.next();
       if (next.done === true) {
         this.#sweep = null;
-        return true;
+        return;
       }
       cost += next.value;
       sliceCost += next.value;
@@ -175,7 +175,6 @@ export class Compactor {
       sliceCost = 0;
       await this.#world.clock.sleep(0, this.#ending.signal);
     }
-    return false;
   }
 
   /** Estimates what is live of each file and chooses; yields what the last step has cost. */

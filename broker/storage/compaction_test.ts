@@ -141,7 +141,9 @@ function damageIn(bytes: Uint8Array, start: number): Damage[] {
 }
 
 const JOURNAL = `/data/${LOG_FOLDER}`;
-const nameOf = (start: number) => String(start).padStart(16, "0");
+function nameOf(start: number): string {
+  return String(start).padStart(16, "0");
+}
 
 Deno.test("a crash at any operation of a compaction leaves every message that is owed, whole", async () => {
   let ends = 0;
@@ -184,7 +186,7 @@ Deno.test("a failure of any operation of a compaction costs nothing, now or afte
     ] as const
   ) {
     for (const kind of ["io", "no_space"] as const) {
-      for (let skip = 0; skip < 12; skip++) {
+      for (let skip = 0; skip < 10; skip += kind === "io" ? 1 : 4) {
         const disk = new SimDisk({ random: new SeededRandom(skip) });
         const { storage, owed, owner } = await pinned(disk, {}, 40, 120);
         const before = owner.warnings.length;

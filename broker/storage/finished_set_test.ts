@@ -1,6 +1,6 @@
 import { deepEqual, equal, ok } from "node:assert/strict";
 import { SeededRandom } from "@sluice/shared/testing";
-import { FinishedSet } from "./finished_set.ts";
+import { countUnfinished, FinishedSet } from "./finished_set.ts";
 
 const PAGE_OFFSETS = 32_768;
 const PAGE_BYTES = 4096;
@@ -159,4 +159,29 @@ Deno.test("FinishedSet frees the pages its floor has passed while one message fa
   }
   deepEqual([set.floor, set.above], [50 * PAGE_OFFSETS, 1]);
   ok(set.pagesBytes <= 2 * PAGE_BYTES, `${set.pagesBytes} bytes are held`);
+});
+
+Deno.test("countUnfinished() counts what one of the sets does not have, over pages and floors", () => {
+  for (let seed = 0; seed < 60; seed++) {
+    const random = new SeededRandom(seed);
+    const span = random.pick([100, PAGE_OFFSETS - 3, 2 * PAGE_OFFSETS + 50]);
+    const sets = Array.from({ length: random.below(4) }, () => {
+      const set = new FinishedSet(random.below(span));
+      for (let count = random.below(300); count > 0; count--) set.add(random.below(span));
+      if (random.chance(0.5)) {
+        const from = random.below(span);
+        set.addRange(from, from + random.below(span));
+      }
+      return set;
+    });
+    for (let round = 0; round < 5; round++) {
+      const from = random.below(span);
+      const to = from + random.below(span);
+      let expected = 0;
+      for (let offset = from; offset < to; offset++) {
+        if (sets.some((set) => !set.has(offset))) expected++;
+      }
+      equal(countUnfinished(sets, from, to), expected, `seed ${seed}: [${from}, ${to})`);
+    }
+  }
 });

@@ -1,8 +1,10 @@
 /** The scrub over a real log on a simulated disk, in simulated time. */
 import { deepStrictEqual as equal, ok } from "node:assert/strict";
+import type { FileLogStore } from "@sluice/shared/log";
 import { DiskError, type DiskFile, readWhole, TIMER_DELAY_MS_MAX } from "@sluice/shared/runtime";
 import { Logger } from "@sluice/shared/telemetry";
 import { DiskFileWrapper, DiskWrapper, settle, SimClock, SimDisk } from "@sluice/shared/testing";
+import { compactFile } from "./compact_file.ts";
 import { SCRUB_NOTE_MS, SCRUB_START_DELAY_MS, Scrubber, type ScrubOptions } from "./scrub.ts";
 import { SCRUB_FILE } from "./scrub_file.ts";
 import { SCRUB_HELD_MS } from "./scrub_pass.ts";
@@ -339,6 +341,29 @@ Deno.test("files that are removed under a pass are passed over, and so is what w
     equal(scrubber.report.damageCount, 1);
     equal(life.lines.length, 2);
   });
+});
+
+Deno.test("a file that is replaced under a pass is read again, and its new blocks are no damage", async () => {
+  for (const share of [0.05, 0.4]) {
+    await live(new SimDisk(), { rateBytes: 4 * KIB, intervalMs: 0 }, async (life) => {
+      await fill(life, 60);
+      const { storage, scrubber, clock } = life;
+      const file = storage.logFiles[6]!;
+      const done = scrubber.start();
+      while (scrubber.report.position < file.start + share * (file.end - file.start)) {
+        await clock.run(10);
+      }
+      ok(scrubber.report.position < file.end);
+      // Blocks of nothing that begin elsewhere.
+      const world = { store: storage.blocks as FileLogStore, turn: () => Promise.resolve() };
+      const made = await compactFile({ ...world, isOwed: () => false }, file, Infinity);
+      ok(typeof made !== "string");
+      await made.replacement.swap(() => {});
+      await clock.runUntil(done, HOUR_MS);
+      equal([scrubber.report.passes, scrubber.report.damageCount], [1, 0]);
+      equal(life.lines, []);
+    });
+  }
 });
 
 Deno.test("what was found in a file that has gone since is not reported by the next pass", async () => {

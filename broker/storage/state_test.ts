@@ -280,3 +280,51 @@ Deno.test("of two topics or channels of one name the deletion of the older leave
   state.applyEvent({ type: "topic_deleted", topic: 1 });
   deepEqual([state.topics.get(topic.name), state.topicsByNumber.size], [newTopic, 0]);
 });
+
+Deno.test("isOwed() and owedCount() say what a channel has not finished, or one to come may get", () => {
+  const { state, topic, channel } = orders();
+  const owed = () => {
+    const offsets: number[] = [];
+    for (let offset = 0; offset < 14; offset++) if (topic.isOwed(offset)) offsets.push(offset);
+    for (let from = 0; from < 14; from++) {
+      for (let to = from; to <= 14; to++) {
+        const within = offsets.filter((offset) => offset >= from && offset < to).length;
+        equal(topic.owedCount(from, to), within, `[${from}, ${to})`);
+      }
+    }
+    return offsets.filter((offset) => offset < 10);
+  };
+  for (const offset of [0, 1, 2, 4, 5, 8, 9]) state.applyFinish(1, offset);
+  deepEqual(owed(), [3, 6, 7]);
+  // One that nobody else knows of owes them all the same.
+  const ephemeral = new ChannelState(0, topic, "e#ephemeral", true, 8);
+  topic.channels.set(ephemeral.name, ephemeral);
+  deepEqual(owed(), [3, 6, 7, 8, 9]);
+  topic.channels.delete(ephemeral.name);
+  // Behind a pause they wait for a channel that may still be made.
+  state.applyEvent({ type: "topic_paused", topic: 1, paused: true, at: 9 });
+  deepEqual(owed(), [3, 6, 7, 9]);
+  state.applyEvent({ type: "topic_paused", topic: 1, paused: false, at: 10 });
+  state.applyEvent({ type: "channel_deleted", channel: 1, keepFrom: 8 });
+  deepEqual(owed(), [8, 9]);
+  topic.settled = false;
+  state.applyEvent({ ...CHANNEL, channel: 2, start: 9 } as Event);
+  deepEqual(owed(), [8, 9]);
+  topic.settled = true;
+  deepEqual(owed(), [9]);
+  equal(channel.finished.has(3), false);
+});
+
+Deno.test("requeues are forgotten with what finishes them, all at once or those of a range", () => {
+  const { state, channel } = orders();
+  for (const offset of [0, 3, 5, 8]) applyRequeue(channel, offset, 1, 0);
+  const owedAgain = () => [...channel.requeues].map(([offset]) => offset).sort();
+  state.applyEvent({ type: "topic_emptied", topic: 1, from: 4, to: 7 });
+  deepEqual(owedAgain(), [0, 3, 8]);
+  state.applyEvent({ type: "topic_emptied", topic: 1, from: 9, to: 10 });
+  deepEqual(owedAgain(), [0, 3, 8]);
+  state.applyEvent({ type: "channel_emptied", channel: 1, to: 4 });
+  deepEqual(owedAgain(), [8]);
+  state.applyEvent({ type: "channel_emptied", channel: 1, to: 9 });
+  deepEqual(owedAgain(), []);
+});

@@ -93,3 +93,34 @@ Deno.test("IndexRun keeps due times with the place of their message in the run",
   deepEqual([...run.due], [2, 5000]);
   deepEqual([run.count, run.endOffset], [3, 13]);
 });
+
+Deno.test("TopicIndex.replaceRun() changes one file's run, or drops it, and its bytes", () => {
+  const index = new TopicIndex();
+  for (let offset = 0; offset < 30; offset++) {
+    index.append(offset, Math.floor(offset / 10) * 1000, offset * 100 + 8, 0, 64);
+  }
+  equal(index.storedBytes, 30 * 64);
+  equal(index.position(14), 1408);
+  const left = new IndexRun(1000, 13);
+  left.add(13, 1064, 0, 64);
+  left.add(15, 1128, 0, 64);
+  index.replaceRun(1000, left);
+  equal(index.storedBytes, 22 * 64);
+  deepEqual([12, 13, 14, 15, 16].map((offset) => index.position(offset)), [
+    MISSING,
+    1064,
+    MISSING,
+    1128,
+    MISSING,
+  ]);
+  index.replaceRun(500, left);
+  equal(index.runs.length, 3);
+  index.replaceRun(2000, null);
+  equal(index.runIn(2000), undefined);
+  // What follows has a run of its own, without the offsets that are gone.
+  index.append(30, 3000, 3064, 0, 64);
+  deepEqual(index.runs.map((run) => [run.firstOffset, run.count]), [[0, 10], [13, 3], [30, 1]]);
+  equal(index.position(25), MISSING);
+  index.dropFile(0);
+  equal(index.storedBytes, 3 * 64);
+});

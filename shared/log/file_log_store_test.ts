@@ -524,3 +524,118 @@ Deno.test("scan() reads one sealed file and reports its damage", async () => {
   await store.close();
   equal(disk.openFiles, 0);
 });
+
+Deno.test("read() closes the handle that was used least lately, not the oldest", async () => {
+  const disk = new SimDisk();
+  const store = await openStore(disk);
+  for (let count = 0; count < 140; count++) await appendTo(store, [block(store, `${count}`)], true);
+  const first = store.files[0]!;
+  const into = new Uint8Array(8);
+  await store.read(first.start, into);
+  const before = disk.trace.count("open");
+  for (const { start } of store.files.slice(1)) {
+    await store.read(start, into);
+    await store.read(first.start, into);
+  }
+  equal(disk.trace.count("open") - before, store.files.length - 1);
+  await store.close();
+  equal(disk.openFiles, 0);
+});
+
+/** Writes the same block with another text of that length, and `rest` bytes of nothing behind it. */
+async function replacementOf(store: FileLogStore, info: LogFileInfo, text: string) {
+  const replacement = await store.replace(info);
+  const bytes = buildBlock(
+    { epoch: 1, position: info.start, synced: info.end },
+    [textRecord(text)],
+  );
+  equal(bytes.length, info.end - info.start);
+  await replacement.write(info.start, bytes);
+  return replacement;
+}
+
+async function textAt(store: FileLogStore, info: LogFileInfo): Promise<string> {
+  const bytes = new Uint8Array(info.end - info.start);
+  equal(await store.read(info.start, bytes), bytes.length);
+  return new TextDecoder().decode(bytes.subarray(72)).replaceAll("\0", "");
+}
+
+Deno.test("replace() leaves the old file or the new one after a crash at any moment, never an old sidecar with the new", async () => {
+  const seen = { old: 0, new: 0 };
+  for (let cut = 1;; cut++) {
+    for (const moment of ["before_effect", "after_effect"] as const) {
+      const disk = new SimDisk({ random: new SeededRandom(cut), tornSectorChance: 0.5 });
+      const store = await storeOf(disk, 3);
+      const info = store.files[1]!;
+      await store.putSidecar(info, Uint8Array.of(1));
+      disk.powerCutAfter(cut, moment);
+      let isDone = true;
+      try {
+        await (await replacementOf(store, info, "B")).swap(() => {});
+      } catch {
+        isDone = false;
+      }
+      disk.crash();
+      const after = await FileLogStore.open(disk, DIRECTORY, 3);
+      const text = await textAt(after, info);
+      ok(text === "b" || text === "B", text);
+      seen[text === "b" ? "old" : "new"]++;
+      if (isDone) equal(text, "B");
+      if (text === "B") equal(await after.getSidecar(info), null);
+      deepEqual(names(disk, ".tmp"), []);
+      deepEqual(after.files.map(({ start, end }) => [start, end]).at(1), [info.start, info.end]);
+      await after.close();
+      if (isDone && moment === "after_effect") {
+        ok(seen.old > 8 && seen.new > 2, JSON.stringify(seen));
+        return;
+      }
+    }
+  }
+});
+
+Deno.test("replace() waits for who reads the file, holds back who comes, and gives each one version whole", async () => {
+  for (let seed = 0; seed < 40; seed++) {
+    const disk = new SimDisk({ random: new SeededRandom(seed), extraTurnsMax: 8 });
+    const store = await storeOf(disk, 3);
+    const info = store.files[1]!;
+    await store.putSidecar(info, Uint8Array.of(1));
+    const replacement = await replacementOf(store, info, "B");
+    let isSwapped = false;
+    const swap = replacement.swap(() => isSwapped = true);
+    const reads: Promise<void>[] = [];
+    for (let count = 0; count < 20; count++) {
+      const begun = isSwapped;
+      reads.push(
+        textAt(store, info).then((text) => {
+          if (begun) equal(text, "B");
+          else ok(text === "b" || text === "B");
+        }),
+      );
+      const into = new Uint8Array(1);
+      reads.push(store.readSidecar(info, 0, into).then((read) => ok(!begun || read === 0)));
+      for (let turns = seed % 7; turns > 0; turns--) await undefined;
+    }
+    await Promise.all([swap, ...reads]);
+    equal(await textAt(store, store.files[1]!), "B");
+    equal(store.files[1]!.version, 1);
+    await replacement.abandon();
+    deepEqual(names(disk, ".log").length, 3);
+    await store.close();
+    equal(disk.openFiles, 0);
+  }
+});
+
+Deno.test("replace() of a file that goes meanwhile puts nothing in its place", async () => {
+  const disk = new SimDisk();
+  const store = await storeOf(disk, 3);
+  const info = store.files[0]!;
+  const replacement = await replacementOf(store, info, "A");
+  await store.remove(info);
+  let isSwapped = false;
+  await rejects(replacement.swap(() => isSwapped = true), withCode("missing_file", /gone/));
+  equal(isSwapped, false);
+  await replacement.abandon();
+  equal(names(disk).length, 2);
+  await store.close();
+  equal(disk.openFiles, 0);
+});

@@ -172,6 +172,23 @@ contract("truncate() cuts, and extends with zeros what was cut", async (disk, ro
   deepEqual(await readWhole(disk, `${root}/file`, 10), Uint8Array.of(1, 2, 0, 0, 0));
 });
 
+contract(
+  "a file that was extended holds zeros around what is written in it",
+  async (disk, root) => {
+    await withFile(disk, `${root}/file`, "create", async (file) => {
+      await file.truncate(3_000_000);
+      await file.writeAt(2_000_000, Uint8Array.of(1, 2));
+      await file.writeAt(0, Uint8Array.of(3));
+      await file.syncData();
+      equal(await file.size(), 3_000_000);
+    });
+    const bytes = await readWhole(disk, `${root}/file`, 3_000_000);
+    equal(bytes.length, 3_000_000);
+    deepEqual([bytes[0], bytes[2_000_000], bytes[2_000_001]], [3, 1, 2]);
+    equal(bytes.reduce((sum, byte) => sum + byte, 0), 6);
+  },
+);
+
 contract("two handles of one file see one content", async (disk, root) => {
   await withFile(disk, `${root}/file`, "create", async (writer) => {
     await withFile(disk, `${root}/file`, "read", async (reader) => {

@@ -20,7 +20,7 @@ const NODE_ID = 3;
 const TIMESTAMP_NS = 1_700_000_000_000_000_001n;
 
 /** Small sizes, so that little work makes several files. */
-const OPTIONS: StorageOptions = {
+export const OPTIONS: StorageOptions = {
   dataPath: PATH,
   nodeId: { value: NODE_ID, required: false },
   ringBytes: 65_536,
