@@ -180,7 +180,8 @@ function storageSettings() {
       name: "log-file-bytes",
       kind: bytes({ min: MIB, max: 4096 * MIB }),
       default: "64MiB",
-      doc: "The size of a file of the log. Space is given back by whole files.",
+      doc:
+        "The size of a file of the log. Space is given back by whole files, or by compacting them.",
       group,
     }),
     minFreeBytes: setting({
