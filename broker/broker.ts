@@ -31,6 +31,8 @@ import { LARGE_BODIES_SHARE } from "./config.ts";
 import { DiskGuard, type DiskGuardOptions } from "./disk_guard.ts";
 import { type EvictionOptions, Evictor } from "./eviction.ts";
 import { type Health, judgeHealth } from "./health.ts";
+import { BodyReader, DamagedBodyError, DeliveryMemory } from "./large_delivery.ts";
+import { LargeUpload } from "./large_upload.ts";
 import { MessageReader } from "./message_reader.ts";
 import { type Quota, QUOTA_TEXT, TopicQuotas } from "./quota.ts";
 import {
@@ -45,6 +47,7 @@ import {
 import {
   changedPolicy,
   ChannelState,
+  type LargeBody,
   SCRUB_RATE_BYTES_DEFAULT,
   Scrubber,
   type ScrubOptions,
@@ -52,10 +55,11 @@ import {
   type StorageOptions,
   type TopicPolicy,
   TopicState,
+  type WrittenBody,
 } from "./storage/mod.ts";
 import { type Flushable, Turn } from "./turn.ts";
 
-export type { Flushable };
+export { type BodyReader, DamagedBodyError, type Flushable, type LargeUpload };
 export { ACK_MODES, isAckMode, type TopicPolicy } from "./storage/mod.ts";
 
 /** Settings of a {@linkcode Broker}. */
@@ -133,6 +137,8 @@ export class RefusedError extends Error {
 const MAINTAIN_MS = 1000;
 /** Bodies up to this size may use all memory for publishes, larger ones only a share. */
 const SMALL_BODY_BYTES = 64 * 1024;
+/** Bodies on their way to consumers take this share of the memory for publishes, besides. */
+const DELIVERY_SHARE = 1 / 4;
 const GUARD_OPTIONS_DEFAULT: DiskGuardOptions = { minFreeBytes: "auto", logBytesMax: 0 };
 const QUOTA_DEFAULT: Quota = { bytesMax: 0, action: "refuse" };
 const SCRUB_OPTIONS_DEFAULT: ScrubOptions = { rateBytes: SCRUB_RATE_BYTES_DEFAULT, intervalMs: 0 };
@@ -164,6 +170,10 @@ export class Broker implements ChannelEffects {
   exiting = false;
   /** Bytes of publishes that have not arrived whole. */
   stagedBytes = 0;
+  /** Bodies on their way into the log. */
+  readonly uploads = new Set<LargeUpload>();
+  /** For the bodies of large messages on their way to consumers. */
+  readonly deliveryMemory: DeliveryMemory;
 
   readonly #options: BrokerOptions;
   readonly #channelOptions: ChannelOptions;
@@ -186,6 +196,7 @@ export class Broker implements ChannelEffects {
       ...options.channel,
       newLatency: () => new LatencyWindow(seams.clock, latency.windowMs),
     };
+    this.deliveryMemory = new DeliveryMemory(options.publishBytesMax * DELIVERY_SHARE);
     this.#turn = new Turn(seams.clock);
     this.#openedMs = seams.clock.wallMs();
     this.audit = new Audit(seams, options.storage.dataPath);
@@ -523,17 +534,46 @@ export class Broker implements ChannelEffects {
     const sequence = storage.nextSequence;
     const wireBytes = MESSAGE_BODY_OFFSET + end - start;
     const wire = storage.beginMessage(topic.state, wireBytes, dueMs);
-    const { ring } = storage.log;
-    writeTimestampMs(ring, wire, this.clock.wallMs());
-    ring[wire + MESSAGE_ATTEMPTS_OFFSET] = 0;
-    ring[wire + MESSAGE_ATTEMPTS_OFFSET + 1] = 0;
-    writeMessageId(ring, wire + MESSAGE_ID_OFFSET, storage.nodeId, sequence);
-    ring.set(body.subarray(start, end), wire + MESSAGE_BODY_OFFSET);
+    this.#writeHead(wire, sequence);
+    storage.log.ring.set(body.subarray(start, end), wire + MESSAGE_BODY_OFFSET);
     storage.endMessage();
     storage.commitTo(topic.state);
     topic.messageCount++;
     topic.messageBytes += end - start;
     topic.quotaRoomBytes -= wireBytes;
+  }
+
+  /** As `publish`, of a body that is in the log already; `LargeUpload` asks for room. */
+  publishLarge(topic: Topic, body: WrittenBody, dueMs: number): void {
+    this.#checkAccepting();
+    const { storage } = this;
+    const sequence = storage.nextSequence;
+    this.#writeHead(storage.beginLargeMessage(topic.state, body, dueMs), sequence);
+    storage.endMessage();
+    storage.commitTo(topic.state);
+    topic.messageCount++;
+    topic.messageBytes += body.bytes;
+    topic.quotaRoomBytes -= MESSAGE_BODY_OFFSET + body.bytes;
+  }
+
+  /** Begins a large message that is yet to arrive; null when all memory for publishes is in use. */
+  beginUpload(stalled: () => void): LargeUpload | null {
+    return LargeUpload.begin(this, stalled);
+  }
+
+  /** Begins a large message whose body is in memory. */
+  uploadOfMemory(): LargeUpload {
+    return LargeUpload.ofMemory(this);
+  }
+
+  /** Reads the body of a large message for one consumer. */
+  readBody(body: LargeBody): BodyReader {
+    return new BodyReader(this.storage, this.deliveryMemory, body);
+  }
+
+  /** Whether a body of so many bytes is to be written as a large message. */
+  isLarge(bytes: number): boolean {
+    return bytes > this.storage.large.bodyBytesMin;
   }
 
   /** Has `waiter` told of every group that becomes durable or is written, until it waits for no more. */
@@ -678,6 +718,15 @@ export class Broker implements ChannelEffects {
     topic.trimmed(to);
   }
 
+  /** Writes what a message has before its body. */
+  #writeHead(wire: number, sequence: number): void {
+    const { ring } = this.storage.log;
+    writeTimestampMs(ring, wire, this.clock.wallMs());
+    ring[wire + MESSAGE_ATTEMPTS_OFFSET] = 0;
+    ring[wire + MESSAGE_ATTEMPTS_OFFSET + 1] = 0;
+    writeMessageId(ring, wire + MESSAGE_ID_OFFSET, this.storage.nodeId, sequence);
+  }
+
   #checkAccepting(): void {
     if (this.exiting) throw new RefusedError("exiting", "exiting");
     if (this.failure !== null) throw new RefusedError("storage", "the log cannot be written");
@@ -741,7 +790,9 @@ export class Broker implements ChannelEffects {
   #armMaintenance(): void {
     if (this.#closed) return;
     this.#maintainTimer = this.clock.setTimer(MAINTAIN_MS, () => {
-      this.quotas.report(this.clock.monoMs());
+      const nowMs = this.clock.monoMs();
+      for (const upload of [...this.uploads]) upload.check(nowMs);
+      this.quotas.report(nowMs);
       this.evictor.run()
         .then(() => this.storage.maintain(this.guard.isClosed))
         .then(() => this.#maintainFailed = false, (error) => {

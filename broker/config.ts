@@ -41,6 +41,9 @@ const LOG_FILES_MIN = 4;
 export const NODE_ID_MAX = 1023;
 
 const MIB = 2 ** 20;
+/** The ceilings of max-msg-size and max-body-size. */
+const MESSAGE_BYTES_MAX = 100 * MIB;
+const BODY_BYTES_MAX = 128 * MIB;
 
 /** nsqd's node id of a machine nobody gave one: CRC-32 of the MD5 of its name, modulo 1024. */
 export function defaultNodeId(hostname: string): number {
@@ -334,16 +337,18 @@ function messageSettings() {
     }),
     maxMsgSizeBytes: setting({
       name: "max-msg-size",
-      kind: bytes({ min: 1 }),
+      kind: bytes({ min: 1, max: MESSAGE_BYTES_MAX }),
       default: "1MiB",
-      doc: "The largest message.",
+      doc: "The largest message. One above 1MiB goes to disk and to consumers in parts, so that " +
+        "memory does not depend on its size.",
       group,
     }),
     maxBodySizeBytes: setting({
       name: "max-body-size",
-      kind: bytes({ min: 1 }),
+      kind: bytes({ min: 1, max: BODY_BYTES_MAX }),
       default: "5MiB",
-      doc: "The largest body of a command, such as a batch of messages.",
+      doc:
+        "The largest body of a command, such as a batch of messages; a batch is in memory whole.",
       group,
     }),
     maxReqTimeoutMs: setting({
@@ -451,7 +456,6 @@ function processSettings(hostname: string) {
 
 /** The rules between settings that `values` breaks. */
 function brokenRelations(values: BrokerValues): string[] {
-  const quarterOfRing = Math.floor(values.ringBytes / 4);
   const durations: Order[] = [
     ["msg-timeout", values.msgTimeoutMs, "max-msg-timeout", values.maxMsgTimeoutMs],
     [
@@ -469,9 +473,6 @@ function brokenRelations(values: BrokerValues): string[] {
   ];
   const sizes: Order[] = [
     ["max-msg-size", values.maxMsgSizeBytes, "max-body-size", values.maxBodySizeBytes],
-    // A group holds a whole body while the one before it is still being written and read from.
-    ["max-msg-size", values.maxMsgSizeBytes, "a quarter of ring-bytes", quarterOfRing],
-    ["max-body-size", values.maxBodySizeBytes, "a quarter of ring-bytes", quarterOfRing],
     [
       "max-body-size",
       values.maxBodySizeBytes,

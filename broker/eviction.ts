@@ -152,12 +152,18 @@ export class Evictor {
   }
 }
 
-/** The offset behind the last message that a topic has in a file or before it; 0 when there is none. */
+/**
+ * The offset behind the last message that a topic has in a file or before it, parts of it included;
+ * 0 when there is none.
+ */
 function endIn(topic: TopicState, file: LogFileInfo): number {
   let end = 0;
   for (const run of topic.index.runs) {
     if (run.fileStart > file.start) break;
     end = run.endOffset;
+  }
+  for (const { offset, first } of topic.largePins) {
+    if (first < file.end && offset < topic.durableTail) end = Math.max(end, offset + 1);
   }
   return end;
 }

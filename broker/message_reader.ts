@@ -1,17 +1,32 @@
 /** Finds messages in the storage for the channels. */
-import { RECORD_HEADER_BYTES, recordCrc, recordWordBytes } from "@sluice/shared/log";
+import {
+  RECORD_HEADER_BYTES,
+  recordCrc,
+  recordWordBytes,
+  recordWordKind,
+} from "@sluice/shared/log";
 import { parseMessageId, readTimestampMs } from "@sluice/shared/protocol";
 import type { Clock } from "@sluice/shared/runtime";
 import type { Logger } from "@sluice/shared/telemetry";
-import { COLD, FOUND, GONE, type MessageSource, type MessageView } from "./queue/mod.ts";
 import {
+  COLD,
+  FOUND,
+  GONE,
+  type LargeMessage,
+  type MessageSource,
+  type MessageView,
+} from "./queue/mod.ts";
+import {
+  LARGE_MESSAGE_KIND,
   type MessageHeader,
   MISSING,
   NOT_LOADED,
   readMessageHeader,
+  readTable,
   readU32,
   type Storage,
   type TopicState,
+  WIRE_HEADER_BYTES,
   WIRE_ID_OFFSET,
 } from "./storage/mod.ts";
 
@@ -31,6 +46,7 @@ export class MessageReader implements MessageSource {
     length: 0,
     sequence: 0,
     dueMs: 0,
+    large: null,
   };
   readonly #storage: Storage;
   readonly #clock: Clock;
@@ -85,6 +101,13 @@ export class MessageReader implements MessageSource {
     view.start = header.wireStart;
     view.length = end - header.wireStart;
     view.dueMs = header.dueMs;
+    view.large = null;
+    if (recordWordKind(word) === LARGE_MESSAGE_KIND) {
+      view.length = WIRE_HEADER_BYTES;
+      const body = readTable(bytes, header.wireStart + WIRE_HEADER_BYTES, end, position);
+      if (body === null) return this.#damaged(topic, offset, position);
+      view.large = { topic, offset, position, body };
+    }
     view.sequence = parseMessageId(
       bytes,
       header.wireStart + WIRE_ID_OFFSET,
@@ -95,6 +118,11 @@ export class MessageReader implements MessageSource {
 
   timestampMs(): number {
     return readTimestampMs(this.#view.bytes, this.#view.start);
+  }
+
+  /** A large message turned out to be damaged when its body was read. */
+  passOver({ topic, offset, position }: LargeMessage): void {
+    this.#damaged(topic, offset, position);
   }
 
   async load(topic: TopicState, offset: number): Promise<void> {

@@ -152,6 +152,7 @@ export class LookupSession {
         return this.#identify(nowMs);
       case CommandEvent.NEED_MORE:
       case CommandEvent.LINE_TOO_LONG:
+      case CommandEvent.BODY_PART:
         throw new InvariantError("an event without an answer was taken care of before");
       default:
         return unreachable(event);

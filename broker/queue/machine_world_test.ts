@@ -55,7 +55,14 @@ interface Member {
 /** See the module. */
 export class World implements ChannelEffects, MessageSource {
   readonly source: MessageSource = this;
-  readonly view = { bytes: new Uint8Array(), start: 0, length: 0, sequence: 0, dueMs: 0 };
+  readonly view = {
+    bytes: new Uint8Array(),
+    start: 0,
+    length: 0,
+    sequence: 0,
+    dueMs: 0,
+    large: null,
+  };
   /** Draws 0, 10, 20 ... 90 of a hundred, in turn. */
   readonly random: Random = { u32: () => (this.#draws++ % 10) / 10 * 2 ** 32 };
   #draws = 0;

@@ -1,15 +1,29 @@
 /** How a channel gets at a message it is about to deliver. */
-import type { TopicState } from "../storage/mod.ts";
+import type { LargeBody, TopicState } from "../storage/mod.ts";
+
+/** What a message whose body is in parts has besides. */
+export interface LargeMessage {
+  readonly topic: TopicState;
+  readonly offset: number;
+  /** Of its record in the log. */
+  readonly position: number;
+  readonly body: LargeBody;
+}
 
 /** A message found by {@linkcode MessageSource.find}; valid until the next `find` or append. */
 export interface MessageView {
   readonly bytes: Uint8Array;
-  /** The wire part (timestamp, attempts, id, body) is `bytes[start, start + length)`. */
+  /**
+   * The wire part (timestamp, attempts, id, body) is `bytes[start, start + length)`; that of a large
+   * message is without the body.
+   */
   readonly start: number;
   readonly length: number;
   readonly sequence: number;
   /** Unix ms, 0 when it was not deferred by its publisher. */
   readonly dueMs: number;
+  /** The body, when it is to be read part by part. */
+  readonly large: LargeMessage | null;
 }
 
 /** What `find` found. */

@@ -2,6 +2,9 @@
  * `/pub` and `/mpub`: contract section 3.2. A 200 is sent once the messages are on disk, or
  * as the topic's mode says.
  *
+ * A body of `/pub` that is, or may be, above the broker's threshold goes to the log in parts while it
+ * arrives; every other body is in memory whole.
+ *
  * ```
  * text mpub   = message *( LF message )                ; empty lines are skipped, CR is kept
  * binary mpub = int32-count *( int32-size message )    ; the body of MPUB
@@ -10,8 +13,9 @@
 import { errorReply, HttpError, parseQuery, readBody, textReply } from "@sluice/shared/http";
 import { isValidName, MpubScanner } from "@sluice/shared/protocol";
 import { InvariantError } from "@sluice/shared/runtime";
-import type { Broker } from "../broker.ts";
+import type { Broker, LargeUpload } from "../broker.ts";
 import type { Topic } from "../queue/mod.ts";
+import { ChunkReader } from "./chunk_reader.ts";
 import { refusal, THROTTLED } from "./http_refusal.ts";
 
 /** Limits of publishing over HTTP. */
@@ -33,6 +37,8 @@ const DIGITS_REGEXP = /^\d{1,15}$/;
 /** Messages within a body that was checked. `each` makes no list: a body may hold millions. */
 interface Parts {
   readonly count: number;
+  /** Bytes of the largest one. */
+  readonly largest: number;
   readonly each: () => Iterable<Part>;
 }
 
@@ -53,6 +59,7 @@ export class HttpPublisher {
 
   publish(request: Request): Promise<Response> {
     const { messageBytesMax } = this.#options;
+    if (this.#mayBeLarge(request)) return this.#publishStream(request);
     return this.#answer(request, messageBytesMax, "MSG_TOO_BIG", async (body) => {
       if (body.length === 0) throw new HttpError(400, "MSG_EMPTY");
       const query = this.#query(request);
@@ -60,9 +67,100 @@ export class HttpPublisher {
       const dueMs = this.#dueMs(query);
       await this.#write(topic, body, {
         count: 1,
+        largest: body.length,
         each: () => [{ start: 0, end: body.length }],
       }, dueMs);
     });
+  }
+
+  /** Whether the body, within the limit as far as is known, may be one for a large message. */
+  #mayBeLarge({ headers, body }: Request): boolean {
+    const { messageBytesMax } = this.#options;
+    const declared = Number(headers.get("content-length") ?? messageBytesMax);
+    return body !== null && declared <= messageBytesMax && this.#broker.isLarge(declared);
+  }
+
+  /** Publishes a body as it arrives. What comes without a length is gathered up to the threshold. */
+  async #publishStream(request: Request): Promise<Response> {
+    const broker = this.#broker;
+    const gatheredMax = request.headers.has("content-length")
+      ? 0
+      : broker.storage.large.bodyBytesMin;
+    const reader = new ChunkReader(request.body!);
+    let isLate = false;
+    const late = () => {
+      isLate = true;
+      reader.cancel().catch(() => {});
+    };
+    if (!broker.stage(gatheredMax)) {
+      await reader.cancel();
+      return errorReply(429, "TOO_MANY_BYTES");
+    }
+    const timer = broker.clock.setTimer(this.#options.bodyTimeoutMs, late);
+    let upload: LargeUpload | null = null;
+    let gathered = new Uint8Array(0);
+    let bytes = 0;
+    try {
+      const query = this.#query(request);
+      // A topic is made when the message is there; one that is full need not wait for that.
+      this.#admit(broker.topics.get(checkTopic(query)));
+      this.#dueMs(query);
+      while (true) {
+        const chunk = await reader.read().catch(() => undefined);
+        if (isLate || chunk === undefined) throw new HttpError(408, "BODY_INCOMPLETE");
+        if (chunk === null) break;
+        const before = bytes;
+        bytes += chunk.length;
+        if (bytes > this.#options.messageBytesMax) throw new HttpError(413, "MSG_TOO_BIG");
+        if (upload === null && bytes <= gatheredMax) {
+          if (bytes > gathered.length) gathered = grown(gathered, before, bytes, gatheredMax);
+          gathered.set(chunk, before);
+          continue;
+        }
+        if (upload === null) {
+          upload = broker.beginUpload(late);
+          if (upload === null) throw new HttpError(429, "TOO_MANY_BYTES");
+          timer.cancel();
+          await this.#feed(upload, gathered.subarray(0, before));
+        }
+        await this.#feed(upload, chunk);
+      }
+      if (bytes === 0) throw new HttpError(400, "MSG_EMPTY");
+      const topic = this.#topic(query);
+      const dueMs = this.#dueMs(query);
+      if (upload === null) {
+        await this.#write(topic, gathered, {
+          count: 1,
+          largest: bytes,
+          each: () => [{ start: 0, end: bytes }],
+        }, dueMs);
+      } else {
+        this.#admit(topic);
+        const into = await this.#finish(upload, topic, dueMs);
+        await broker.confirmable(into, broker.position);
+      }
+      return textReply("OK");
+    } catch (error) {
+      reader.cancel().catch(() => {});
+      if (error instanceof HttpError) return httpErrorReply(error);
+      const refused = refusal(error);
+      if (refused.code === "STORAGE_FAULT") {
+        broker.logger.error("Cannot publish over HTTP", { error: String(error) });
+      }
+      return httpErrorReply(refused);
+    } finally {
+      timer.cancel();
+      upload?.abandon();
+      broker.unstage(gatheredMax);
+    }
+  }
+
+  /** Has an upload take all of `bytes`, waiting for room. */
+  async #feed(upload: LargeUpload, bytes: Uint8Array): Promise<void> {
+    for (let at = 0; at < bytes.length;) {
+      at += upload.receive(bytes, at, bytes.length);
+      if (at < bytes.length) await this.#broker.room();
+    }
   }
 
   publishMany(request: Request): Promise<Response> {
@@ -143,9 +241,7 @@ export class HttpPublisher {
   }
 
   #topic(query: ReadonlyMap<string, string>): Topic {
-    const name = query.get("topic");
-    if (name === undefined) throw new HttpError(400, "MISSING_ARG_TOPIC");
-    if (!isValidName(name)) throw new HttpError(400, "INVALID_TOPIC");
+    const name = checkTopic(query);
     try {
       return this.#broker.ensureTopic(name);
     } catch (error) {
@@ -166,11 +262,13 @@ export class HttpPublisher {
 
   #lines(body: Uint8Array): Parts {
     let count = 0;
+    let largest = 0;
     for (const { start, end } of lines(body)) {
       if (end - start > this.#options.messageBytesMax) throw new HttpError(413, "MSG_TOO_BIG");
       count++;
+      largest = Math.max(largest, end - start);
     }
-    return { count, each: () => lines(body) };
+    return { count, largest, each: () => lines(body) };
   }
 
   #binaryParts(body: Uint8Array): Parts {
@@ -181,6 +279,7 @@ export class HttpPublisher {
     scanner.rewind();
     return {
       count: scanner.messageCount,
+      largest: scanner.largestBytes,
       *each() {
         while (scanner.nextMessage(body, 0)) {
           yield { start: scanner.messageStart, end: scanner.messageEnd };
@@ -197,7 +296,8 @@ export class HttpPublisher {
     dueMs: number,
   ): Promise<void> {
     const broker = this.#broker;
-    const isWhole = broker.storage.fitsGroup(body.length, parts.count);
+    const isWhole = broker.storage.fitsGroup(body.length, parts.count) &&
+      !broker.isLarge(parts.largest);
     this.#admit(topic);
     while (isWhole && !broker.hasRoom(body.length, parts.count)) {
       await broker.room();
@@ -206,6 +306,10 @@ export class HttpPublisher {
     let into = topic;
     try {
       for (const { start, end } of parts.each()) {
+        if (broker.isLarge(end - start)) {
+          into = await this.#writeLarge(into, body, start, end, dueMs);
+          continue;
+        }
         while (!isWhole && !broker.hasRoom(end - start, 1)) await broker.room();
         if (into.deleted) into = broker.ensureTopic(into.state.name);
         broker.publish(into, body, start, end, dueMs);
@@ -215,6 +319,56 @@ export class HttpPublisher {
       throw refusal(error);
     }
   }
+
+  /** Makes a message of an upload, waiting for room; returns the topic that has it. */
+  async #finish(upload: LargeUpload, topic: Topic, dueMs: number): Promise<Topic> {
+    const broker = this.#broker;
+    for (let into = topic;; await broker.room()) {
+      if (into.deleted) into = broker.ensureTopic(into.state.name);
+      if (upload.finish(into, dueMs)) return into;
+    }
+  }
+
+  /** Writes one message of a body in memory as a large one; returns the topic that has it. */
+  async #writeLarge(
+    topic: Topic,
+    body: Uint8Array,
+    start: number,
+    end: number,
+    dueMs: number,
+  ): Promise<Topic> {
+    const broker = this.#broker;
+    const upload = broker.uploadOfMemory();
+    try {
+      for (let at = start; at < end;) {
+        at += upload.store(body, at, end);
+        if (at < end) await broker.room();
+      }
+      return await this.#finish(upload, topic, dueMs);
+    } finally {
+      upload.abandon();
+    }
+  }
+}
+
+/** The name of the topic, which may not exist yet. */
+function checkTopic(query: ReadonlyMap<string, string>): string {
+  const name = query.get("topic");
+  if (name === undefined) throw new HttpError(400, "MISSING_ARG_TOPIC");
+  if (!isValidName(name)) throw new HttpError(400, "INVALID_TOPIC");
+  return name;
+}
+
+/** The first `length` bytes in memory for at least `needed`. */
+function grown(
+  bytes: Uint8Array,
+  length: number,
+  needed: number,
+  bytesMax: number,
+): Uint8Array<ArrayBuffer> {
+  const larger = new Uint8Array(Math.max(needed, Math.min(bytesMax, 2 * bytes.length)));
+  larger.set(bytes.subarray(0, length));
+  return larger;
 }
 
 function httpErrorReply({ status, code }: HttpError): Response {

@@ -34,6 +34,36 @@ export function registerMetrics(registry: MetricsRegistry, source: () => Metrics
     () => source().broker.storage.counters.messages,
   );
   counter(
+    "sluice_large_messages_published_total",
+    "Messages whose body was written in parts.",
+    () => source().broker.storage.large.counters.published,
+  );
+  counter(
+    "sluice_large_messages_delivered_total",
+    "Bodies in parts that were sent whole to a consumer.",
+    () => source().broker.storage.large.counters.delivered,
+  );
+  counter(
+    "sluice_large_part_bytes_total",
+    "Bytes of bodies written to the log in parts.",
+    () => source().broker.storage.large.counters.partBytes,
+  );
+  counter(
+    "sluice_large_abandoned_bytes_total",
+    "Bytes of bodies in the log that never became a message.",
+    () => source().broker.storage.large.counters.abandonedBytes,
+  );
+  gauge(
+    "sluice_large_uploads",
+    "Bodies on their way into the log in parts.",
+    () => source().broker.uploads.size,
+  );
+  gauge(
+    "sluice_large_delivery_bytes",
+    "Memory that holds parts of bodies on their way to consumers.",
+    () => source().broker.deliveryMemory.usedBytes,
+  );
+  counter(
     "sluice_messages_finished_total",
     "Messages finished, over all channels.",
     () => source().broker.storage.counters.finishes,

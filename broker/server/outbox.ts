@@ -6,10 +6,12 @@
  *   memory is bounded by twice that and one message.
  * - Replies are always taken; who makes them stops reading from a client that does not read
  *   ({@linkcode Outbox.waitingBytes}).
+ * - The body of a large message is asked for piece by piece, each when the one before is written;
+ *   frames added meanwhile follow it ({@linkcode Outbox.stream}).
  * - A write has no deadline of its own: the session closes a connection whose write has been pending
  *   for too long ({@linkcode Outbox.pendingSinceMs}).
  */
-import type { Clock, Connection } from "@sluice/shared/runtime";
+import { type Clock, type Connection, invariant, InvariantError } from "@sluice/shared/runtime";
 
 const BYTES_MIN = 256;
 /** A buffer larger than this is not kept while nothing waits. */
@@ -23,6 +25,14 @@ export interface OutboxListener {
   finished(): void;
   /** The connection is broken: nothing is written any more. */
   broken(): void;
+}
+
+/** A body that is written as it is read. */
+export interface BodySource {
+  /** The next piece, valid until the next call; null at the end. A rejection breaks the connection. */
+  next(): Promise<Uint8Array | null>;
+  /** Nothing more is asked for; also called during a `next`, which may then reject. */
+  close(): void;
 }
 
 /** See the module. */
@@ -39,6 +49,10 @@ export class Outbox {
   #length = 0;
   #spare: Uint8Array = new Uint8Array(0);
   #writingBytes = 0;
+  /** The body that is next after the first `#sourceAt` bytes, or that is being written. */
+  #source: BodySource | null = null;
+  #sourceAt = 0;
+  #streaming = false;
   #broken = false;
   #ending = false;
 
@@ -56,7 +70,12 @@ export class Outbox {
 
   /** Whether a message may be added. */
   get hasRoom(): boolean {
-    return this.#length < this.messageBytesMax && !this.#broken;
+    return this.#length < this.messageBytesMax && this.#source === null && !this.#broken;
+  }
+
+  /** Whether the rest of a message is on its way, which nothing can be put in front of. */
+  get isStreaming(): boolean {
+    return this.#source !== null;
   }
 
   /** Bytes that the peer has not taken. */
@@ -83,9 +102,26 @@ export class Outbox {
     this.buffer.set(frame, offset);
   }
 
+  /** Puts a body behind what was added so far; `hasRoom` was true. */
+  stream(source: BodySource): void {
+    invariant(this.#source === null, "one body is on its way at a time");
+    this.#source = source;
+    this.#sourceAt = this.#length;
+  }
+
+  /** The connection is gone. */
+  close(): void {
+    this.#broken = true;
+    this.#source?.close();
+  }
+
   /** Starts writing what waits, unless a write is under way: then it goes next. */
   flush(): void {
-    if (this.#writingBytes > 0 || this.#broken) return;
+    if (this.#writingBytes > 0 || this.#streaming || this.#broken) return;
+    if (this.#source !== null) {
+      void this.#writeBody(this.#source);
+      return;
+    }
     if (this.#length === 0) {
       if (this.#ending) this.#listener.finished();
       return;
@@ -115,6 +151,40 @@ export class Outbox {
         this.#listener.broken();
       },
     );
+  }
+
+  /** Writes what is before a body, and the body. */
+  async #writeBody(source: BodySource): Promise<void> {
+    this.#streaming = true;
+    const before = this.buffer.subarray(0, this.#sourceAt);
+    this.buffer = this.buffer.slice(this.#sourceAt, this.#length);
+    this.#length -= this.#sourceAt;
+    try {
+      await this.#write(before);
+      for (let piece = await source.next(); piece !== null; piece = await source.next()) {
+        await this.#write(piece);
+      }
+    } catch (error) {
+      source.close();
+      this.#broken = true;
+      this.#writingBytes = 0;
+      this.#length = 0;
+      if (error instanceof InvariantError) throw error;
+      return this.#listener.broken();
+    }
+    source.close();
+    this.#source = null;
+    this.#streaming = false;
+    this.flush();
+    this.#listener.drained();
+  }
+
+  async #write(bytes: Uint8Array): Promise<void> {
+    this.#writingBytes = bytes.length;
+    this.pendingSinceMs = this.#clock.monoMs();
+    await this.#connection.writeAll(bytes);
+    this.#writingBytes = 0;
+    this.pendingSinceMs = null;
   }
 
   /** Tells the listener once everything that waits is written. */

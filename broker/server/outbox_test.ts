@@ -1,6 +1,6 @@
 import { deepStrictEqual as equal, ok } from "node:assert/strict";
 import { connectionPair, settle, SimClock, type SimConnection } from "@sluice/shared/testing";
-import { Outbox, type OutboxListener } from "./outbox.ts";
+import { type BodySource, Outbox, type OutboxListener } from "./outbox.ts";
 
 interface Fixture {
   readonly outbox: Outbox;
@@ -130,4 +130,117 @@ Deno.test("Outbox keeps no large buffer while nothing waits", async () => {
     await settle();
     ok(outbox.buffer.length <= 16 * 1024, String(outbox.buffer.length));
   }
+});
+
+/** Pieces of a body that come when the test says so. */
+class TestBody implements BodySource {
+  closed = 0;
+  asked = 0;
+  #give: (piece: Uint8Array | null) => void = () => {};
+  #fail: (error: Error) => void = () => {};
+
+  next(): Promise<Uint8Array | null> {
+    this.asked++;
+    return new Promise((resolve, reject) => {
+      this.#give = resolve;
+      this.#fail = reject;
+    });
+  }
+
+  close(): void {
+    this.closed++;
+    this.#fail(new Error("closed"));
+  }
+
+  async give(piece: number[] | null): Promise<void> {
+    this.#give(piece === null ? null : Uint8Array.from(piece));
+    await settle();
+  }
+
+  async fail(): Promise<void> {
+    this.#fail(new Error("damaged"));
+    await settle();
+  }
+}
+
+Deno.test("Outbox.stream() writes a body in its place, piece by piece, and has no room meanwhile", async () => {
+  const { outbox, far, calls } = fixture();
+  const body = new TestBody();
+  outbox.add(Uint8Array.of(1, 2));
+  outbox.stream(body);
+  outbox.add(Uint8Array.of(8));
+  outbox.flush();
+  outbox.add(Uint8Array.of(9));
+  equal([outbox.hasRoom, outbox.isStreaming, outbox.waitingBytes], [false, true, 4]);
+  await settle();
+  outbox.flush();
+  equal(
+    [outbox.pendingSinceMs, body.asked],
+    [null, 1],
+    "a body that is not there is not the peer's fault",
+  );
+  await body.give([3, 4, 5]);
+  equal([body.asked, outbox.hasRoom, calls], [2, false, []]);
+  await body.give([6, 7]);
+  await body.give(null);
+  equal(await readAll(far, 9), [1, 2, 3, 4, 5, 6, 7, 8, 9]);
+  await settle();
+  equal([outbox.hasRoom, outbox.isStreaming, outbox.waitingBytes, body.closed], [
+    true,
+    false,
+    0,
+    1,
+  ]);
+  ok(calls.includes("drained true"));
+});
+
+Deno.test("Outbox asks for the next piece of a body only when the peer has taken the one before", async () => {
+  const { outbox, far, clock } = fixture();
+  const body = new TestBody();
+  outbox.stream(body);
+  outbox.flush();
+  await settle();
+  await clock.run(5);
+  await body.give(Array.from({ length: 25 }, () => 1));
+  equal([body.asked, outbox.pendingSinceMs], [1, 5]);
+  const reading = readAll(far, 25);
+  await settle();
+  equal([body.asked, outbox.pendingSinceMs], [2, null]);
+  await body.give(null);
+  equal((await reading).length, 25);
+});
+
+Deno.test("Outbox breaks the connection when a body fails, and closes the body when it is closed", async () => {
+  const failing = fixture();
+  const body = new TestBody();
+  failing.outbox.stream(body);
+  failing.outbox.add(Uint8Array.of(9));
+  failing.outbox.flush();
+  await settle();
+  await body.fail();
+  equal([failing.calls, failing.outbox.hasRoom, body.closed], [["broken"], false, 1]);
+  const closing = fixture();
+  const other = new TestBody();
+  closing.outbox.stream(other);
+  closing.outbox.flush();
+  await settle();
+  closing.outbox.close();
+  await settle();
+  ok(other.closed >= 1);
+  equal(closing.calls, ["broken"]);
+});
+
+Deno.test("Outbox.endAfterFlush() waits for a body and what follows it", async () => {
+  const { outbox, far, calls } = fixture();
+  const body = new TestBody();
+  outbox.stream(body);
+  outbox.add(Uint8Array.of(2));
+  outbox.endAfterFlush();
+  await settle();
+  equal(calls.length, 0);
+  await body.give([1]);
+  await body.give(null);
+  equal(await readAll(far, 2), [1, 2]);
+  await settle();
+  ok(calls.includes("finished"));
 });

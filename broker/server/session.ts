@@ -10,6 +10,8 @@
  * - While the broker refuses publishes (the disk is full, or nearly), they get `E_THROTTLED`.
  * - When the broker has no room for a command that writes, the session stops in front of it
  *   ({@linkcode Session.blocked}) and so stops reading: the client waits, nothing grows.
+ * - A body above the broker's threshold is not gathered: it goes to the log in parts as it arrives,
+ *   and comes from there in parts when it is delivered.
  * - A fatal error ends the session once everything before it has been answered.
  *
  * How answers are sent and how the connection ends is the link's: see `session_link.ts`.
@@ -36,6 +38,7 @@ import {
   encodeResponseFrame,
   endOfStreamError,
   FRAME_HEADER_BYTES,
+  FrameType,
   heartbeatsDisabled,
   identifyFailed,
   type IdentifyOptions,
@@ -58,11 +61,12 @@ import {
   tlsRequired,
   unknownCommand,
   Verb,
+  writeFrameHeader,
   writeStoredMessageFrame,
   wrongState,
 } from "@sluice/shared/protocol";
 import { invariant } from "@sluice/shared/runtime";
-import { type Broker, RefusedError } from "../broker.ts";
+import { type Broker, type LargeUpload, RefusedError } from "../broker.ts";
 import type {
   Channel,
   Consumer,
@@ -72,6 +76,7 @@ import type {
   Topic,
 } from "../queue/mod.ts";
 import type { LayeredConnection } from "./connection_layers.ts";
+import { LargeBodySource } from "./large_body_source.ts";
 import { PublishTargets } from "./publish_targets.ts";
 import { type LinkOwner, SessionLink } from "./session_link.ts";
 import { needsUpgrade, type TlsDoor, upgrade } from "./upgrade.ts";
@@ -121,6 +126,10 @@ export class Session implements ConsumerPort, LinkOwner {
   /** The event to handle again once the broker has room. */
   #retry: CommandEvent | null = null;
   #stagedBytes = 0;
+  /** The large message that is being received, or that an MPUB has come to. */
+  #upload: LargeUpload | null = null;
+  /** How much of the piece, or of the MPUB's message, the upload has taken. */
+  #uploadedBytes = 0;
   /** In the middle of an MPUB that does not fit one group. */
   #walking = false;
   #left = false;
@@ -209,6 +218,13 @@ export class Session implements ConsumerPort, LinkOwner {
       message.start + message.length,
       attempts,
     );
+    if (message.large === null) return;
+    const frameBytes = message.length + message.large.body.bytes;
+    writeFrameHeader(this.#link.buffer, offset, FrameType.MESSAGE, frameBytes);
+    invariant(this.#subscription !== null, "a delivery is to a subscription");
+    this.#link.stream(
+      new LargeBodySource(this.#broker, this.#subscription, message.large, message.sequence),
+    );
   }
 
   channelDeleted(): void {
@@ -267,6 +283,10 @@ export class Session implements ConsumerPort, LinkOwner {
           break;
         case CommandEvent.BODY:
           this.#body();
+          break;
+        case CommandEvent.BODY_PART:
+          this.#link.heard();
+          this.#bodyPart();
           break;
       }
       if (this.#retry !== null) {
@@ -345,8 +365,66 @@ export class Session implements ConsumerPort, LinkOwner {
     }
     if (refusal !== undefined) return this.#fatal(refusal);
     if (this.#verb === Verb.MPUB) this.#mpub.begin(bodySize, true);
+    else if (this.#broker.isLarge(bodySize) && isPublish(this.#verb)) {
+      return this.#beginUpload(this.#verb);
+    }
     this.#decoder.acceptBody();
     this.#stage();
+  }
+
+  /** Has the body come in pieces, which go on to the log. */
+  #beginUpload(verb: PublishVerb): void {
+    const { line } = this.#decoder;
+    try {
+      this.#broker.admit();
+      const name = nameText(line.buffer, line.paramStart(0), line.paramEnd(0));
+      // A topic is made when the message is there; one that is full need not wait for that.
+      const topic = this.#broker.topics.get(name);
+      if (topic !== undefined) this.#broker.admitTo(topic);
+    } catch (error) {
+      return this.#refused(verb, error);
+    }
+    this.#upload = this.#broker.beginUpload(() => {
+      this.#broker.logger.info("Closing a connection that has stopped in a large message", {
+        client: this.remoteAddress,
+      });
+      this.close();
+    });
+    if (this.#upload === null) {
+      return this.#fatal(throttled(verb, "too many bytes are being received"));
+    }
+    this.#uploadedBytes = 0;
+    this.#decoder.streamBody();
+  }
+
+  #bodyPart(): void {
+    const upload = this.#upload;
+    const verb = this.#verb;
+    invariant(upload !== null && isPublish(verb), "pieces belong to an upload");
+    const { bodyBuffer, bodyStart, bodyEnd, bodyBytesLeft } = this.#decoder;
+    try {
+      const from = bodyStart + this.#uploadedBytes;
+      this.#uploadedBytes += upload.receive(bodyBuffer, from, bodyEnd);
+      const isTaken = bodyStart + this.#uploadedBytes === bodyEnd;
+      if (isTaken && bodyBytesLeft > 0) {
+        this.#uploadedBytes = 0;
+        return;
+      }
+      const dueMs = verb === Verb.DPUB && this.#deferMs > 0
+        ? this.#broker.clock.wallMs() + this.#deferMs
+        : 0;
+      if (isTaken) {
+        const topic = this.#targets();
+        this.#broker.admitTo(topic);
+        if (upload.finish(topic, dueMs)) {
+          this.#upload = null;
+          return this.#confirm(topic, 1);
+        }
+      }
+      this.#retry = CommandEvent.BODY_PART;
+    } catch (error) {
+      this.#refused(verb, error);
+    }
   }
 
   /** Takes memory of the broker for a body that has to wait for more bytes. */
@@ -406,7 +484,8 @@ export class Session implements ConsumerPort, LinkOwner {
     const { storage } = this.#broker;
     // All of it goes into one group, unless it is too large for any.
     const bytes = bodyEnd - bodyStart;
-    const isWhole = storage.fitsGroup(bytes, scanner.messageCount);
+    const isWhole = storage.fitsGroup(bytes, scanner.messageCount) &&
+      !this.#broker.isLarge(scanner.largestBytes);
     let topic: Topic;
     try {
       // What has begun goes on to its end.
@@ -423,6 +502,11 @@ export class Session implements ConsumerPort, LinkOwner {
       }
       while (this.#walking) {
         const { messageStart, messageEnd } = scanner;
+        if (this.#broker.isLarge(messageEnd - messageStart)) {
+          if (!this.#publishLarge(topic, bodyBuffer, messageStart, messageEnd)) return;
+          this.#walking = scanner.nextMessage(bodyBuffer, bodyStart);
+          continue;
+        }
         if (!isWhole && !this.#broker.hasRoom(messageEnd - messageStart, 1)) {
           this.#retry = CommandEvent.BODY;
           return;
@@ -434,6 +518,22 @@ export class Session implements ConsumerPort, LinkOwner {
       return this.#refused(Verb.MPUB, error);
     }
     this.#confirm(topic, scanner.messageCount);
+  }
+
+  /** Goes on with a large message of an MPUB; false when it has to be tried again. */
+  #publishLarge(topic: Topic, body: Uint8Array, start: number, end: number): boolean {
+    if (this.#upload === null) {
+      this.#upload = this.#broker.uploadOfMemory();
+      this.#uploadedBytes = 0;
+    }
+    const upload = this.#upload;
+    this.#uploadedBytes += upload.store(body, start + this.#uploadedBytes, end);
+    if (start + this.#uploadedBytes < end || !upload.finish(topic, 0)) {
+      this.#retry = CommandEvent.BODY;
+      return false;
+    }
+    this.#upload = null;
+    return true;
   }
 
   /** The topic that the command line names, made when missing. */
@@ -591,10 +691,16 @@ export class Session implements ConsumerPort, LinkOwner {
   }
 
   #unstage(): void {
+    this.#upload?.abandon();
+    this.#upload = null;
     if (this.#stagedBytes === 0) return;
     this.#broker.unstage(this.#stagedBytes);
     this.#stagedBytes = 0;
   }
+}
+
+function isPublish(verb: Verb): verb is typeof Verb.PUB | typeof Verb.DPUB {
+  return verb === Verb.PUB || verb === Verb.DPUB;
 }
 
 /** What holds before IDENTIFY. */

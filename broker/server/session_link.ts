@@ -11,14 +11,15 @@
  *   a publish to a relaxed topic once it is written.
  * - A client that leaves too many answers unread is not read from ({@linkcode SessionLink.blocked}).
  * - A client that is silent for two heartbeat intervals, or does not take a write for one, is closed
- *   without a word. A silence that is ours, because the broker has no room, does not count.
+ *   without a word. A silence that is ours, because the broker has no room, does not count, nor does
+ *   the time that the body of a large message takes as long as the client reads on.
  * - After a fatal error the connection is half closed, and what the client still sends is read and
  *   dropped for a moment: closing with unread bytes would take the error back from it.
  */
 import { encodeErrorFrame, HEARTBEAT_FRAME, publishFailed, Verb } from "@sluice/shared/protocol";
 import { type Connection, ConnectionError, type Timer } from "@sluice/shared/runtime";
 import type { Broker, DurableWaiter, Flushable } from "../broker.ts";
-import { Outbox, type OutboxListener } from "./outbox.ts";
+import { type BodySource, Outbox, type OutboxListener } from "./outbox.ts";
 import { ReplyQueue } from "./reply_queue.ts";
 
 /** Messages gather up to this many bytes even when a client asks for a smaller buffer. */
@@ -97,6 +98,11 @@ export class SessionLink implements DurableWaiter, Flushable, OutboxListener {
   reserve(bytes: number): number {
     if (!this.#flushing) this.#flushLater();
     return this.#outbox.reserve(bytes);
+  }
+
+  /** Sends a body behind the frame that `reserve` made room for last. */
+  stream(body: BodySource): void {
+    this.#outbox.stream(body);
   }
 
   /** What IDENTIFY has settled: heartbeats (0: none) and the client's output buffer. */
@@ -183,6 +189,7 @@ export class SessionLink implements DurableWaiter, Flushable, OutboxListener {
     this.#timer = null;
     this.#replies.clear();
     this.#owner.leave();
+    this.#outbox.close();
     this.#connection.close();
     this.#unblock?.();
     this.#upgrade?.resume();
@@ -315,6 +322,9 @@ export class SessionLink implements DurableWaiter, Flushable, OutboxListener {
   #beat(intervalMs: number): void {
     const nowMs = this.#broker.clock.monoMs();
     const { pendingSinceMs } = this.#outbox;
+    // A client in the middle of a large message has nothing to answer, and is sent nothing to answer.
+    const isStreaming = this.#outbox.isStreaming;
+    if (isStreaming) this.heard();
     const isSilent = this.blocked === null && nowMs - this.#lastCommandMs >= 2 * intervalMs;
     const isStuck = pendingSinceMs !== null && nowMs - pendingSinceMs >= intervalMs;
     if (isSilent || isStuck) {
@@ -325,7 +335,7 @@ export class SessionLink implements DurableWaiter, Flushable, OutboxListener {
       this.close();
       return;
     }
-    this.#outbox.add(HEARTBEAT_FRAME);
+    if (!isStreaming) this.#outbox.add(HEARTBEAT_FRAME);
     this.#flushLater();
     this.#armHeartbeat(intervalMs);
   }

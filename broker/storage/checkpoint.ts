@@ -5,7 +5,7 @@
  * ```
  * checkpoint = header *topic end
  * header(1)  = format:u32
- * topic      = topic_begin *channel [policy] topic_end
+ * topic      = topic_begin *channel *large [policy] topic_end
  * topic_begin(2)   = number:u32 ephemeral:u8 name
  * channel    = channel_begin [*page floor] *requeue
  * channel_begin(3) = number:u32 includes:u64 paused:u8 start:u64 floor:u64 name
@@ -15,6 +15,7 @@
  * topic_end(7)     = includes:u64 tail:u64 keep_from:u64 paused:u8 paused_at:u64
  * end(8)     = position:u64 next_topic:u32 next_channel:u32
  * policy(9)  = JSON                      ; of the topic; absent when nothing was decided for it
+ * large(10)         = offset:u64 first:u64   ; a large message whose body begins in an earlier file
  * ```
  *
  * It has one position at which replay begins (the file's), and each topic and channel has the
@@ -27,6 +28,8 @@
  *   follows `floor` was not finished then.
  * - Values of a topic follow its channels: whatever a channel that is gone before its turn has left
  *   to its topic is in them. What comes later finds the topic or channel and changes it.
+ * - Large messages are those of the moment of the walk; replay adds later ones, and one that is
+ *   finished meanwhile keeps a file for longer than it must, no more.
  * - What was there when the walk came is visited, and nothing is waited for that came later: its
  *   creation is in the log behind the begin. What was made since then is made anew by replay, with all
  *   that is about it, and what was deleted after its turn is deleted.
@@ -50,6 +53,7 @@ const REQUEUE = 6;
 const TOPIC_END = 7;
 const END = 8;
 const POLICY = 9;
+const LARGE = 10;
 
 /** The runs of the page under work. One with more runs than fit is not larger as words. */
 const RUNS = new Uint16Array(2 * (PAGE_WORDS - 1));
@@ -83,6 +87,14 @@ export function* encodeCheckpoint(
       if (chunk.isOver) yield chunk.take();
       if (channel.number === 0) chunk.work++;
       else yield* encodeChannel(chunk, channel, logEnd);
+    }
+    // Replaced when some are forgotten: what was there is still there for the walk.
+    for (const { offset, first } of topic.largePins) {
+      if (chunk.isOver) yield chunk.take();
+      chunk.work++;
+      chunk.u8(LARGE);
+      chunk.u64(offset);
+      chunk.u64(first);
     }
     if (chunk.isOver) yield chunk.take();
     writeTopicEnd(chunk, topic, logEnd());
@@ -242,6 +254,11 @@ class Decoder {
       case POLICY:
         this.#openTopic().policy = JSON.parse(chunk.text()) as TopicPolicy;
         return;
+      case LARGE: {
+        const offset = chunk.u64();
+        this.#openTopic().pinLarge(offset, chunk.u64());
+        return;
+      }
       case TOPIC_END:
         readTopicEnd(chunk, this.#openTopic());
         this.#topic = null;

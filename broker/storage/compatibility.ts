@@ -17,10 +17,12 @@ import { type Disk, DiskError, invariant, readWhole, replaceFile } from "@sluice
 export const COMPATIBILITY_FILE = "COMPATIBILITY";
 /** Level 2: topics have policies, an event and an entry of checkpoints. */
 export const POLICY_LEVELS: CompatibilityLevels = { reader: 2, writer: 2 };
+/** Level 3: there are large messages, or parts of them, and an entry of checkpoints about them. */
+export const LARGE_MESSAGE_LEVELS: CompatibilityLevels = { reader: 3, writer: 3 };
 /** This release reads folders up to this level. */
-export const READER_LEVEL = 2;
+export const READER_LEVEL = 3;
 /** This release writes to folders up to this level. */
-export const WRITER_LEVEL = 2;
+export const WRITER_LEVEL = 3;
 /** No release comes near it; a number above it is damage. */
 const LEVEL_MAX = 65_535;
 const FILE_BYTES_MAX = 65_536;

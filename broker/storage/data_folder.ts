@@ -20,6 +20,7 @@ import {
 import { LogError } from "@sluice/shared/log";
 import {
   checkCompatibility,
+  type CompatibilityLevels,
   FIRST_LEVELS,
   readCompatibility,
   writeCompatibility,
@@ -54,6 +55,8 @@ export class DataFolder {
     /** The first message sequence never used before. */
     readonly firstSequence: number,
     readonly lock: DiskLock,
+    /** When it was opened. */
+    readonly levels: CompatibilityLevels,
   ) {
     this.#reserved = firstSequence + SEQUENCE_BLOCK;
   }
@@ -92,6 +95,7 @@ export class DataFolder {
         (stored?.epoch ?? 0) + 1,
         stored?.sequence_reserved ?? 1,
         lock,
+        levels ?? FIRST_LEVELS,
       );
       if (levels === null) await writeCompatibility(disk, path, FIRST_LEVELS);
       await folder.#writeMeta();

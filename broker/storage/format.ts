@@ -22,6 +22,7 @@ export {
   readMeta,
   SEQUENCE_BLOCK,
 } from "./data_folder.ts";
+export { type BodyPart, isPart, type LargeBody, readTable } from "./large_body.ts";
 export { type LogGap, logPath, ReadOnlyLog } from "./read_only_log.ts";
 export {
   decodeEvent,
@@ -29,9 +30,11 @@ export {
   type Event,
   EVENT_KIND,
   FINISH_KIND,
+  LARGE_MESSAGE_KIND,
   MESSAGE_HEADER_BYTES,
   MESSAGE_KIND,
   type MessageHeader,
+  PART_KIND,
   readMessageHeader,
   readRequeue,
   REQUEUE_BYTES,

@@ -6,6 +6,8 @@ export {
 } from "./compaction.ts";
 export * from "./due_heap.ts";
 export * from "./finished_set.ts";
+export * from "./large_body.ts";
+export * from "./large_messages.ts";
 export * from "./loss_window.ts";
 export * from "./records.ts";
 export * from "./requeue_table.ts";

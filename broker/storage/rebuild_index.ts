@@ -1,7 +1,13 @@
 /** Makes the index of a sealed log file from its records, where the sidecar does not say it. */
-import { type Damage, type LogFileInfo, type LogStore, recordBytes } from "@sluice/shared/log";
+import type { Damage, LogFileInfo, LogStore } from "@sluice/shared/log";
 import { HoleMeter } from "./file_usage.ts";
-import { MESSAGE_KIND, type MessageHeader, readMessageHeader } from "./records.ts";
+import { messageBytes } from "./large_body.ts";
+import {
+  LARGE_MESSAGE_KIND,
+  MESSAGE_KIND,
+  type MessageHeader,
+  readMessageHeader,
+} from "./records.ts";
 import type { SidecarRun } from "./sidecar.ts";
 import type { BrokerState } from "./state.ts";
 import { IndexRun } from "./topic_index.ts";
@@ -24,14 +30,15 @@ export async function scanIndex(store: LogStore, file: LogFileInfo): Promise<Sca
     block: (block) => holes.block(block),
     record(kind, bytes, start, end, position) {
       holes.record();
-      if (kind !== MESSAGE_KIND) return;
+      if (kind !== MESSAGE_KIND && kind !== LARGE_MESSAGE_KIND) return;
       readMessageHeader(bytes, start, header);
       let run = runs.get(header.topic);
       if (run === undefined) {
         run = new IndexRun(file.start, header.offset);
         runs.set(header.topic, run);
       }
-      run.add(header.offset, position, header.dueMs, recordBytes(end - start));
+      const storedBytes = messageBytes(kind, bytes, start, end, header.wireStart);
+      run.add(header.offset, position, header.dueMs, storedBytes);
     },
   });
   return { runs, damage, holeBytes: holes.finish() };

@@ -11,6 +11,8 @@
  * finish(2)   = channel:u32 count:u32 first:u64 *varint           ; ascending, as differences
  * requeue(3)  = channel:u32 attempts:u32 offset:u64 due:u64       ; due 0: at once
  * event(4)    = UTF-8 JSON, see Event
+ * part(5)     = a slice of a body                    ; means nothing before a large message names it
+ * large_message(6) = as message, with a table of parts for a body: see large_body.ts
  * ```
  */
 import { invariant } from "@sluice/shared/runtime";
@@ -21,6 +23,8 @@ export const MESSAGE_KIND = 1;
 export const FINISH_KIND = 2;
 export const REQUEUE_KIND = 3;
 export const EVENT_KIND = 4;
+export const PART_KIND = 5;
+export const LARGE_MESSAGE_KIND = 6;
 
 /** Bytes of a message record's payload before its attributes. */
 export const MESSAGE_HEADER_BYTES = 12;

@@ -8,7 +8,6 @@ import {
   LogError,
   type LogFileInfo,
   type LogStore,
-  recordBytes,
   type RecoveryVisitor,
 } from "@sluice/shared/log";
 import { decodeCheckpoint, type DecodedCheckpoint } from "./checkpoint.ts";
@@ -17,13 +16,17 @@ import {
   decodeFinish,
   EVENT_KIND,
   FINISH_KIND,
+  LARGE_MESSAGE_KIND,
   MESSAGE_KIND,
   type MessageHeader,
+  PART_KIND,
   readMessageHeader,
   readRequeue,
   REQUEUE_KIND,
+  WIRE_HEADER_BYTES,
 } from "./records.ts";
 import { isRewritten } from "./file_usage.ts";
+import { firstPartOf, messageBytes } from "./large_body.ts";
 import { IndexPages, type OpenedSidecar } from "./index_pages.ts";
 import { restoreIndex, runsOf, scanIndex } from "./rebuild_index.ts";
 import { BrokerState, type TopicState } from "./state.ts";
@@ -203,12 +206,17 @@ class Replay implements RecoveryVisitor {
 
   record(kind: number, bytes: Uint8Array, start: number, end: number, position: number): void {
     const past = position < this.#from;
-    if (past && kind !== MESSAGE_KIND) return;
+    if (past && kind !== MESSAGE_KIND && kind !== LARGE_MESSAGE_KIND) return;
     this.records++;
     switch (kind) {
-      case MESSAGE_KIND: {
+      case PART_KIND:
+        // Nothing by itself: the message that names it comes later, or never.
+        return;
+      case MESSAGE_KIND:
+      case LARGE_MESSAGE_KIND: {
         const header = this.#header;
         readMessageHeader(bytes, start, header);
+        const storedBytes = messageBytes(kind, bytes, start, end, header.wireStart);
         if (past) {
           this.#state.topicsByNumber.get(header.topic)?.index
             .append(
@@ -216,7 +224,7 @@ class Replay implements RecoveryVisitor {
               this.#fileStart,
               position,
               header.dueMs,
-              recordBytes(end - start),
+              storedBytes,
             );
           return;
         }
@@ -226,7 +234,10 @@ class Replay implements RecoveryVisitor {
           header.dueMs,
           this.#fileStart,
           position,
-          recordBytes(end - start),
+          storedBytes,
+          kind === LARGE_MESSAGE_KIND
+            ? firstPartOf(bytes, header.wireStart + WIRE_HEADER_BYTES)
+            : Infinity,
         );
         return;
       }

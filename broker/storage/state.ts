@@ -43,6 +43,13 @@ export class ChannelState {
   }
 }
 
+/** A large message whose body begins in an earlier log file than its record. */
+export interface LargePin {
+  readonly offset: number;
+  /** Position of the body's first part. */
+  readonly first: number;
+}
+
 /** A topic's durable part. */
 export class TopicState {
   readonly channels = new Map<string, ChannelState>();
@@ -72,6 +79,8 @@ export class TopicState {
   hiddenDue: number[] = [];
   /** Deferred messages that came due while kept for the first channel. */
   keptDue: number[] = [];
+  /** Bodies that keep files before their messages'; ascending by offset. */
+  largePins: LargePin[] = [];
   #policy = NO_POLICY;
   #ackMode: AckMode | null = null;
 
@@ -146,6 +155,27 @@ export class TopicState {
     const sets: FinishedSet[] = [];
     for (const { finished } of this.channels.values()) sets.push(finished);
     return to - kept + countUnfinished(sets, from, kept);
+  }
+
+  /** Keeps the log from `first` on for a large message; one that is known already stays as it is. */
+  pinLarge(offset: number, first: number): void {
+    const last = this.largePins.at(-1);
+    if (last === undefined || last.offset < offset) this.largePins.push({ offset, first });
+  }
+
+  /** Forgets the bodies that nobody is owed, and gives the lowest position that the others keep. */
+  largePinnedFrom(): number {
+    if (this.largePins.length === 0) return Infinity;
+    const { liveFrom } = this;
+    // What a channel that is yet to be made would be owed stays as well.
+    const isKept = this.durableChannelCount === 0 || !this.settled;
+    const keptFrom = isKept ? liveFrom : this.paused ? this.pausedAt : Infinity;
+    const channels = [...this.channels.values()];
+    this.largePins = this.largePins.filter(({ offset }) =>
+      offset >= liveFrom &&
+      (offset >= keptFrom || channels.some(({ finished }) => !finished.has(offset)))
+    );
+    return this.largePins.reduce((lowest, { first }) => Math.min(lowest, first), Infinity);
   }
 }
 
@@ -281,6 +311,7 @@ export class BrokerState {
     fileStart: number,
     position: number,
     bytes = 0,
+    firstPart = Infinity,
   ): void {
     const topic = this.topicsByNumber.get(topicNumber);
     if (topic === undefined) {
@@ -290,6 +321,7 @@ export class BrokerState {
       return;
     }
     topic.index.append(offset, fileStart, position, dueMs, bytes);
+    if (firstPart < fileStart) topic.pinLarge(offset, firstPart);
     known(topic, offset + 1);
   }
 

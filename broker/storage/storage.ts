@@ -23,7 +23,12 @@ import {
   recordBytes,
 } from "@sluice/shared/log";
 import { type Clock, type Disk, DiskError, invariant, type Timer } from "@sluice/shared/runtime";
-import { POLICY_LEVELS, raiseCompatibility } from "./compatibility.ts";
+import {
+  type CompatibilityLevels,
+  LARGE_MESSAGE_LEVELS,
+  POLICY_LEVELS,
+  raiseCompatibility,
+} from "./compatibility.ts";
 import { DataFolder, LOG_FOLDER, SEQUENCE_BLOCK } from "./data_folder.ts";
 import {
   DUE_ATTRIBUTE_BYTES,
@@ -33,10 +38,12 @@ import {
   EVENT_KIND,
   FINISH_KIND,
   finishBytesMax,
+  LARGE_MESSAGE_KIND,
   MESSAGE_HEADER_BYTES,
   MESSAGE_KIND,
   REQUEUE_BYTES,
   REQUEUE_KIND,
+  WIRE_HEADER_BYTES,
   writeMessageHeader,
   writeRequeue,
 } from "./records.ts";
@@ -47,6 +54,13 @@ import {
   type CompactionReport,
   Compactor,
 } from "./compaction.ts";
+import { tableBytes, writeTable } from "./large_body.ts";
+import {
+  LARGE_BODY_BYTES,
+  LargeMessages,
+  PART_OVERHEAD_BYTES,
+  type WrittenBody,
+} from "./large_messages.ts";
 import { IndexPages } from "./index_pages.ts";
 import { LOSS_WINDOW_LIMITS, LossWindow, type LossWindowLimits } from "./loss_window.ts";
 import { restoreIndex, runsOf } from "./rebuild_index.ts";
@@ -81,6 +95,8 @@ export interface StorageOptions {
   readonly lossWindow?: LossWindowLimits;
   /** How files that are pinned by few messages are written anew; the default when absent. */
   readonly compaction?: CompactionOptions;
+  /** Bodies above are written as parts; a quarter of the ring at most. */
+  readonly largeBodyBytes?: number;
 }
 
 /** What a storage tells its owner. */
@@ -130,6 +146,7 @@ export class Storage {
   readonly opening: StorageOpening;
   /** What a power cut may take of relaxed topics. */
   readonly lossWindow: LossWindow;
+  readonly large: LargeMessages;
   /** Counted since the start. */
   readonly counters = {
     groups: 0,
@@ -153,8 +170,10 @@ export class Storage {
   #writing: TopicState[] = [];
   #unsynced: TopicState[] = [];
   #confirmableEnd: number;
-  /** Raises the levels of the folder, or has. */
-  #raising: Promise<void> | null = null;
+  /** Has raised the levels of the folder for policies, or does. */
+  #allowing: Promise<void> | null = null;
+  /** Resolves when no level is being raised. */
+  #raising: Promise<void> = Promise.resolve();
   #finishing: ChannelState[] = [];
   #unwritten = 0;
   #finishTimer: Timer | null = null;
@@ -215,12 +234,23 @@ export class Storage {
     );
     this.reader = new LogReader(this.log, store, {
       cacheBytes: options.pageCacheBytes,
-      recordBytesMax: recordBytes(options.bodyBytesMax + 4096),
+      recordBytesMax: recordBytes(
+        Math.min(options.bodyBytesMax, options.largeBodyBytes ?? LARGE_BODY_BYTES) + 4096,
+      ),
     });
     const limits = options.lossWindow ?? LOSS_WINDOW_LIMITS;
     const bytes = Math.min(limits.bytes, options.ringBytes / LOSS_WINDOW_SHARE);
     this.lossWindow = new LossWindow(clock, { ...limits, bytes }, () => this.log.flush());
     this.#confirmableEnd = recovered.end;
+    this.large = new LargeMessages(
+      this.log,
+      {
+        ringBytes: options.ringBytes,
+        ...(options.largeBodyBytes === undefined ? {} : { bodyBytesMin: options.largeBodyBytes }),
+      },
+      () => this.#raise(LARGE_MESSAGE_LEVELS),
+      folder.levels.reader >= LARGE_MESSAGE_LEVELS.reader,
+    );
     const { state, log } = this;
     this.#upkeep = new Upkeep({
       state,
@@ -228,6 +258,7 @@ export class Storage {
       store,
       clock,
       writeFinishes: () => this.#writeFinishes(),
+      pinnedFrom: () => this.large.pinnedFrom,
       remove: (file) => this.#remove(file),
       checkpointed: () => this.counters.checkpoints++,
     }, { position: recovered.checkpoint, bytes: recovered.checkpointBytes });
@@ -340,6 +371,12 @@ export class Storage {
       this.#sequence + messages < this.#folder.reserved;
   }
 
+  /** Whether a part of `bytes` may be written now, `parts` being in its body's table; else wait for `room`. */
+  hasPartRoom(bytes: number, parts: number): boolean {
+    if (this.log.error !== null) return true;
+    return this.large.hasRoom() && this.hasRoom(bytes + parts * PART_OVERHEAD_BYTES);
+  }
+
   /** Whether a publish can be one group at all; a larger one is written piece by piece. */
   fitsGroup(bytes: number, messages: number): boolean {
     return bytes + messages * RECORD_OVERHEAD_BYTES <= this.#options.ringBytes / 4;
@@ -351,6 +388,12 @@ export class Storage {
       // Whoever waits asks again: not in a tight loop while the disk refuses.
       await this.#clock.sleep(RESERVE_RETRY_MS);
     }
+    try {
+      await this.large.unlock();
+    } catch (error) {
+      this.#owner.warn("Cannot raise the folder's compatibility level for large messages", error);
+      await this.#clock.sleep(RESERVE_RETRY_MS);
+    }
     await this.log.room();
   }
 
@@ -360,28 +403,57 @@ export class Storage {
    * call, and calls `endMessage`. `dueMs` is Unix ms, 0 for at once.
    */
   beginMessage(topic: TopicState, wireBytes: number, dueMs: number): number {
+    const wire = this.#begin(MESSAGE_KIND, topic, wireBytes, dueMs);
+    this.counters.messageBytes += wireBytes;
+    return wire;
+  }
+
+  /**
+   * Starts a message whose body is in the log: as `beginMessage`, the caller fills the wire part before
+   * the body. The body is the message's from here on.
+   */
+  beginLargeMessage(topic: TopicState, body: WrittenBody, dueMs: number): number {
+    const wireBytes = WIRE_HEADER_BYTES + tableBytes(body.parts.length);
+    const wire = this.#begin(LARGE_MESSAGE_KIND, topic, wireBytes, dueMs, body.bytes);
+    writeTable(this.log.ringView, wire + WIRE_HEADER_BYTES, body);
+    const first = body.parts[0]!.position;
+    if (first < this.log.fileStart) topic.pinLarge(topic.tail - 1, first);
+    this.large.unpin(body.pin);
+    body.pin = null;
+    this.large.counters.published++;
+    this.counters.messageBytes += WIRE_HEADER_BYTES + body.bytes;
+    return wire;
+  }
+
+  /** `partBytes` are in other records. */
+  #begin(
+    kind: number,
+    topic: TopicState,
+    wireBytes: number,
+    dueMs: number,
+    partBytes = 0,
+  ): number {
     invariant(this.#sequence < this.#folder.reserved, "a message's sequence is reserved");
     const attributesBytes = dueMs === 0 ? 0 : DUE_ATTRIBUTE_BYTES;
     const payloadBytes = MESSAGE_HEADER_BYTES + attributesBytes + wireBytes;
-    const payload = this.log.begin(MESSAGE_KIND, payloadBytes);
+    const payload = this.log.begin(kind, payloadBytes);
     const wire = writeMessageHeader(this.log.ringView, payload, topic.number, topic.tail, dueMs);
     topic.index.append(
       topic.tail,
       this.log.fileStart,
       this.log.recordPosition,
       dueMs,
-      recordBytes(payloadBytes),
+      recordBytes(payloadBytes) + partBytes,
     );
     if (dueMs !== 0) topic.hiddenDue.push(dueMs, topic.tail);
     topic.tail++;
-    if (this.isRelaxed(topic)) this.lossWindow.add(wireBytes);
+    if (this.isRelaxed(topic)) this.lossWindow.add(wireBytes + partBytes);
     if (!topic.touched) {
       topic.touched = true;
       this.#filling.push(topic);
     }
     this.#sequence++;
     this.counters.messages++;
-    this.counters.messageBytes += wireBytes;
     return wire;
   }
 
@@ -407,12 +479,19 @@ export class Storage {
    * `topic_configured` event.
    */
   allowPolicies(): Promise<void> {
-    const { disk, path } = this.#folder;
-    this.#raising ??= raiseCompatibility(disk, path, POLICY_LEVELS).then(() => {}, (error) => {
-      this.#raising = null;
+    this.#allowing ??= this.#raise(POLICY_LEVELS).catch((error) => {
+      this.#allowing = null;
       throw error;
     });
-    return this.#raising;
+    return this.#allowing;
+  }
+
+  /** Raises the levels of the folder, after what is being raised already. */
+  #raise(levels: CompatibilityLevels): Promise<void> {
+    const { disk, path } = this.#folder;
+    const raised = this.#raising.then(() => raiseCompatibility(disk, path, levels));
+    this.#raising = raised.then(() => {}, () => {});
+    return raised.then(() => {});
   }
 
   /** Records a decision and applies it; returns what it created. */
@@ -516,7 +595,7 @@ export class Storage {
     // Nothing of this process is written to the folder once the next one may have it.
     await Promise.all([this.#upkeep.stop(), this.#compactor.stop()]);
     await this.#reserving;
-    await this.#raising?.catch(() => {});
+    await this.#raising;
     await this.#indexed();
     await this.#store.close();
     this.#folder.lock.release();
@@ -534,6 +613,7 @@ export class Storage {
 
   #closing(): void {
     this.#writeFinishes();
+    this.large.closing(this.#clock.monoMs());
     const topics = this.#filling;
     this.#filling = this.#writing;
     this.#filling.length = 0;
@@ -561,6 +641,7 @@ export class Storage {
 
   #durable(end: number): void {
     this.counters.groups++;
+    this.large.durable(this.#clock.monoMs());
     this.#confirmableEnd = end;
     this.lossWindow.synced();
     const topics = this.#unsynced;

@@ -20,6 +20,8 @@ export interface UpkeepWorld {
   readonly clock: Clock;
   /** Puts the finishes that are in no group yet in the one being filled. */
   writeFinishes(): void;
+  /** What is below may go as far as uploads and deliveries under way are concerned. */
+  pinnedFrom(): number;
   /** Removes the oldest file: nobody asks for what is in it. */
   remove(file: LogFileInfo): Promise<void>;
   /** A checkpoint is on disk. */
@@ -185,15 +187,17 @@ export class Upkeep {
       await this.#isDead(first);
   }
 
-  /** Whether no topic is owed a message of the file. */
+  /** Whether no topic is owed a message of the file, or a part of one that is elsewhere. */
   async #isDead(file: LogFileInfo): Promise<boolean> {
+    if (this.#world.pinnedFrom() < file.end) return false;
     let looked = 0;
     for (const topic of this.#world.state.topics.values()) {
       const run = topic.index.runs[0];
       if (run !== undefined && run.fileStart <= file.start && run.endOffset > topic.liveFrom) {
         return false;
       }
-      looked += 1 + topic.channels.size;
+      looked += 1 + topic.channels.size + topic.largePins.length;
+      if (topic.largePinnedFrom() < file.end) return false;
       if (looked < LOOKED_AT_ONCE) continue;
       looked = 0;
       await this.#pause();

@@ -1,25 +1,33 @@
 /**
  * `sluicectl data dump`: the messages of a topic in the order of their offsets. It reads the log from
- * its first file on and needs memory for one block, however many messages there are.
+ * its first file on and needs memory for one block, however many messages there are, and for the body
+ * of one large message.
  */
 import {
   type ChannelState,
+  isPart,
+  LARGE_MESSAGE_KIND,
+  type LargeBody,
   MESSAGE_KIND,
   type MessageHeader,
   readMessageHeader,
+  readTable,
   type RecoveredState,
   recoverState,
   type TopicState,
   WIRE_HEADER_BYTES,
 } from "@sluice/broker/storage/format";
-import type { RecoveryVisitor } from "@sluice/shared/log";
+import { type BlockHeader, RECORD_HEADER_BYTES, type RecoveryVisitor } from "@sluice/shared/log";
 import { Buffer } from "node:buffer";
 import { type Command, EXIT_DAMAGE, EXIT_DONE, UsageError, type World } from "../command.ts";
 import { Progress, ReadingDisk } from "../progress.ts";
 import { CannotRunError, READ_OPTIONS, readFolder, refuseLocked } from "./folder.ts";
+import { isOwed } from "./large_parts.ts";
 import { idText, recordProblem } from "./records.ts";
 
 const OFFSET_MAX = 2 ** 48 - 1;
+/** No broker takes more; a table that says so is damaged. */
+const BODY_BYTES_MAX = 2 ** 29;
 /** Lines are gathered up to this much: a write a line would cost more than the line. */
 const BUFFER_BYTES = 64 * 1024;
 const LINE_FEED = new Uint8Array([10]);
@@ -116,14 +124,40 @@ async function writeAll(
 ): Promise<number> {
   let damaged = 0;
   try {
-    for (const file of log.files) {
-      const found = await log.walk(file, file.start, recovered.end, dump);
-      damaged += found.damage.length;
-    }
+    for (const file of log.files) damaged += await writeFile(log, file, recovered.end, dump);
   } catch (error) {
     if (!(error instanceof EnoughError)) throw error;
   }
   return damaged + dump.malformed;
+}
+
+type Log = Awaited<ReturnType<typeof readFolder>>["log"];
+
+/** Writes what is in one file; resolves with its damaged places. */
+async function writeFile(log: Log, file: Log["files"][number], end: number, dump: Dump) {
+  let from = file.start;
+  while (true) {
+    try {
+      const { damage } = await log.walk(file, from, end, dump);
+      if (!dump.wasInterrupted) return damage.length;
+      break;
+    } catch (error) {
+      if (!(error instanceof LargeMetError)) throw error;
+      await dump.writeLarge(log, error.body);
+      from = dump.blockPosition;
+    }
+  }
+  // Every interruption has lost count of what was damaged before it.
+  dump.wasInterrupted = false;
+  return (await log.walk(file, file.start, end, { block() {}, record() {} })).damage.length;
+}
+
+/** Interrupts the reading of a file: what was met has to be read from elsewhere. */
+class LargeMetError extends Error {
+  override name = "LargeMetError";
+  constructor(readonly body: LargeBody) {
+    super("a large message");
+  }
 }
 
 /** Ends the reading when as much is written as was asked for. */
@@ -142,6 +176,13 @@ interface Selection {
 /** Writes the messages that are asked for as it is shown them. */
 class Dump implements RecoveryVisitor {
   malformed = 0;
+  /** Position of the block that was shown last. */
+  blockPosition = 0;
+  /** Set by a large message; what was shown up to it is passed over from then on. */
+  wasInterrupted = false;
+  #shownTo = -1;
+  /** The bytes of its record, which the reader uses again. */
+  #largeRecord = new Uint8Array();
   readonly #world: World;
   readonly #selection: Selection;
   readonly #includeFinished: boolean;
@@ -175,7 +216,30 @@ class Dump implements RecoveryVisitor {
     this.#buffered = 0;
   }
 
-  block(): void {}
+  /** Writes the large message that interrupted, whose header is the last one read. */
+  async writeLarge(log: Log, { bytes, parts }: LargeBody): Promise<void> {
+    const body = new Uint8Array(bytes);
+    let at = 0;
+    for (const part of parts) {
+      const into = body.subarray(at, at + part.bytes);
+      for (let filled = 0; filled < into.length;) {
+        const from = part.position + RECORD_HEADER_BYTES + filled;
+        const read = await log.read(from, into.subarray(filled));
+        if (read === 0) break;
+        filled += read;
+      }
+      if (!isPart(part, into)) {
+        this.malformed++;
+        return;
+      }
+      at += part.bytes;
+    }
+    this.#writeMessage(this.#largeRecord, body);
+  }
+
+  block(header: BlockHeader): void {
+    this.blockPosition = header.position;
+  }
 
   record(
     kind: number,
@@ -184,9 +248,10 @@ class Dump implements RecoveryVisitor {
     end: number,
     position: number,
   ): void {
-    const { topic, from, limit, format } = this.#selection;
+    const { topic, from, limit } = this.#selection;
     if (this.#written >= limit) throw new EnoughError();
-    if (kind !== MESSAGE_KIND) return;
+    const isLarge = kind === LARGE_MESSAGE_KIND;
+    if ((kind !== MESSAGE_KIND && !isLarge) || position <= this.#shownTo) return;
     const header = this.#header;
     if (recordProblem(kind, bytes, start, end, position, header) !== null) {
       this.malformed++;
@@ -195,15 +260,28 @@ class Dump implements RecoveryVisitor {
     readMessageHeader(bytes, start, header);
     const { offset } = header;
     if (header.topic !== topic.number || offset < from) return;
-    const isFinished = !this.#isOwed(offset);
-    if (isFinished && !this.#includeFinished) return;
+    if (!this.#includeFinished && !this.#isOwed(offset)) return;
+    const content = header.wireStart + WIRE_HEADER_BYTES;
+    if (!isLarge) return this.#writeMessage(bytes, bytes.subarray(content, end));
+    const body = readTable(bytes, content, end, position);
+    if (body === null || body.bytes > BODY_BYTES_MAX) {
+      this.malformed++;
+      return;
+    }
+    this.#shownTo = position;
+    this.wasInterrupted = true;
+    this.#largeRecord = bytes.slice(0, content);
+    throw new LargeMetError(body);
+  }
+
+  /** Writes the message whose header was read from `record`. */
+  #writeMessage(record: Uint8Array, body: Uint8Array): void {
     this.#written++;
-    const body = bytes.subarray(header.wireStart + WIRE_HEADER_BYTES, end);
-    if (format === "raw") {
+    if (this.#selection.format === "raw") {
       this.#write(body);
       this.#write(LINE_FEED);
     } else {
-      this.#write(this.#line(bytes, body, isFinished));
+      this.#write(this.#line(record, body, !this.#isOwed(this.#header.offset)));
     }
   }
 
@@ -216,9 +294,7 @@ class Dump implements RecoveryVisitor {
 
   #isOwed(offset: number): boolean {
     const { topic, channel } = this.#selection;
-    if (channel !== null) return !channel.finished.has(offset);
-    if (topic.channels.size === 0) return offset >= topic.keepFrom;
-    return [...topic.channels.values()].some(({ finished }) => !finished.has(offset));
+    return channel === null ? isOwed(topic, offset) : !channel.finished.has(offset);
   }
 
   #line(bytes: Uint8Array, body: Uint8Array, isFinished: boolean): Uint8Array {

@@ -1,16 +1,19 @@
 /**
  * Reads a whole data folder and says what is wrong with it: the small files, names, gaps, every block
  * and record, the sidecars against their files, the checkpoints, and whether the state replays. It
- * needs memory for the places of the messages of one file, and for the state.
+ * needs memory for the places of the messages of one file, and for the state; a little for each part
+ * of a large message.
  */
 import {
   type BrokerState,
   decodeCheckpoint,
   isOtherFormat,
   isRewritten,
+  LARGE_MESSAGE_KIND,
   type LogGap,
   MESSAGE_KIND,
   type MessageHeader,
+  PART_KIND,
   type RecoveredState,
   recoverState,
 } from "@sluice/broker/storage/format";
@@ -33,6 +36,7 @@ import {
   nameOf,
 } from "./examination.ts";
 import { CannotRunError, type Folder } from "./folder.ts";
+import { LargeParts } from "./large_parts.ts";
 import { readMessageId, recordProblem } from "./records.ts";
 import { FileMessages } from "./sidecar_check.ts";
 import { checkFences, checkMeta, checkNames } from "./small_files.ts";
@@ -62,6 +66,7 @@ class Examiner {
   readonly #nodeIds = new Set<number>();
   /** The topics of which a sidecar says nothing, by the start of its file. */
   readonly #absent = new Map<number, readonly number[]>();
+  readonly #parts = new LargeParts();
   #topicNames: ReadonlyMap<number, string> = new Map();
   #sequenceNext = 0;
   #epoch = 0;
@@ -106,6 +111,14 @@ class Examiner {
       this.#judgeAbsentTopics(state, files);
       this.#findLostEnds(state);
       if (this.#isCompacted) this.#forgetUnowed(state);
+      for (const { topic, offset, position, part } of this.#parts.missing(state.state)) {
+        this.#findings.note(
+          nameIn("log", fileOf(files, position)),
+          `the message at offset ${offset} of topic ${topic} is owed, and its part at position ` +
+            `${part} is gone or damaged; a broker passes over the message`,
+          { position },
+        );
+      }
       this.#topicNames = namesIn(state.state);
       const orphans = state.state.orphanRecords;
       if (orphans > 0) {
@@ -213,8 +226,11 @@ class Examiner {
             bytes: recordBytes(end - start),
             reason: problem,
           });
-        } else if (kind === MESSAGE_KIND) {
+        } else if (kind === PART_KIND) {
+          this.#parts.see(bytes, start, end, position);
+        } else if (kind === MESSAGE_KIND || kind === LARGE_MESSAGE_KIND) {
           counts.messages++;
+          if (kind === LARGE_MESSAGE_KIND) this.#parts.need(header, bytes, end, position);
           messages.add(header.topic, header.offset, position, header.dueMs);
           this.#seeMessage(header, bytes);
         }
@@ -370,6 +386,11 @@ class Examiner {
       return null;
     }
   }
+}
+
+/** The start of the file that a position is in. */
+function fileOf(files: readonly FileReport[], position: number): number {
+  return files.findLast(({ info }) => info.start <= position)?.info.start ?? 0;
 }
 
 function namesIn(state: BrokerState): Map<number, string> {

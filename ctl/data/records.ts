@@ -7,10 +7,13 @@ import {
   decodeFinish,
   EVENT_KIND,
   FINISH_KIND,
+  LARGE_MESSAGE_KIND,
   MESSAGE_HEADER_BYTES,
   MESSAGE_KIND,
   type MessageHeader,
+  PART_KIND,
   readMessageHeader,
+  readTable,
   REQUEUE_BYTES,
   REQUEUE_KIND,
   WIRE_HEADER_BYTES,
@@ -50,6 +53,16 @@ export function recordProblem(
       }
       readMessageHeader(bytes, start, header);
       return header.wireStart + WIRE_HEADER_BYTES > end ? "the message is too short" : null;
+    case LARGE_MESSAGE_KIND: {
+      if (end - start < MESSAGE_HEADER_BYTES + WIRE_HEADER_BYTES) {
+        return "the message is too short";
+      }
+      readMessageHeader(bytes, start, header);
+      const table = readTable(bytes, header.wireStart + WIRE_HEADER_BYTES, end, position);
+      return table === null ? "the message's table of parts does not add up" : null;
+    }
+    case PART_KIND:
+      return end > start ? null : "the part is empty";
     case FINISH_KIND:
       return finishProblem(bytes, start, end);
     case REQUEUE_KIND:

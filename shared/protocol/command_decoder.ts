@@ -13,19 +13,22 @@
  * - No object, slice or string is made per command. A body that is whole in its chunk is not copied;
  *   any other is copied once.
  * - Memory: at most twice the longest line, and one body as large as the session accepted (rounded up
- *   to 1 KiB), taken when the first byte to keep arrives. Idle between commands it holds at most
+ *   to 1 KiB), taken when the first byte to keep arrives; none for a body that is streamed. Idle between commands it holds at most
  *   `retainBytesMax` for each.
  *
  * A chunk is borrowed from `feed()` until `next()` returns NEED_MORE. What events point to:
  * - `line` lasts until the next LINE, or until NEED_MORE when no body of it is awaited. While one is,
  *   NEED_MORE moves it to memory of the decoder: its bounds change, its content does not.
  * - `bodyBuffer[bodyStart, bodyEnd)` lasts until the next call of `next()`.
+ * - Of a streamed body BODY_PART gives each piece as it came; `bodyBytesLeft` is what follows it.
  *
  * Protocol of calls: after LINE the session calls `expectBody()` when its verb has a body, and gets
- * BODY_SIZE; after BODY_SIZE it calls `acceptBody()`, or refuses and closes. BAD_MAGIC and
+ * BODY_SIZE; after BODY_SIZE it calls `acceptBody()`, or `streamBody()` to have it in pieces, or refuses and
+ * closes. BAD_MAGIC and
  * LINE_TOO_LONG are final and come again on every call.
  *
  *     MAGIC -> LINE -> expectBody -> BODY_SIZE -> acceptBody -> BODY -> LINE ...
+ *                 |                                  `-> streamBody -> BODY_PART* -> LINE ...
  *                 `--------------------------------------------------^
  */
 import { invariant } from "../runtime/invariant.ts";
@@ -46,6 +49,8 @@ export const CommandEvent = {
   LINE_TOO_LONG: 4,
   BODY_SIZE: 5,
   BODY: 6,
+  /** A piece of a streamed body, the last one when `bodyBytesLeft` is 0. */
+  BODY_PART: 7,
 } as const;
 export type CommandEvent = typeof CommandEvent[keyof typeof CommandEvent];
 
@@ -57,7 +62,15 @@ export type StreamPosition =
   | "in_body_size"
   | "in_body";
 
-const State = { MAGIC: 0, LINE: 1, BODY_SIZE: 2, BODY_SIZE_GIVEN: 3, BODY: 4, FAILED: 5 } as const;
+const State = {
+  MAGIC: 0,
+  LINE: 1,
+  BODY_SIZE: 2,
+  BODY_SIZE_GIVEN: 3,
+  BODY: 4,
+  FAILED: 5,
+  BODY_STREAM: 6,
+} as const;
 type State = typeof State[keyof typeof State];
 
 const MAGIC_BYTES = 4;
@@ -82,6 +95,8 @@ export class CommandDecoder {
   bodyBuffer: Uint8Array = EMPTY_BYTES;
   bodyStart = 0;
   bodyEnd = 0;
+  /** After BODY_PART: bytes of the body behind this piece. */
+  bodyBytesLeft = 0;
 
   readonly #lookup: boolean;
   readonly #lineBytesMax: number;
@@ -128,6 +143,8 @@ export class CommandDecoder {
         return this.#nextBody();
       case State.MAGIC:
         return this.#nextMagic();
+      case State.BODY_STREAM:
+        return this.#nextBodyPart();
       case State.BODY_SIZE_GIVEN:
         invariant(false, "a body size is judged before the next event is asked for");
         return CommandEvent.NEED_MORE;
@@ -150,6 +167,14 @@ export class CommandDecoder {
     this.#state = State.BODY;
     this.bodyStart = 0;
     this.bodyEnd = 0;
+  }
+
+  /** The size is fine, and is not 0: the body comes in pieces, as it arrives. */
+  streamBody(): void {
+    invariant(this.#state === State.BODY_SIZE_GIVEN, "a body is accepted after its size");
+    invariant(this.bodySize > 0, "a streamed body has bytes");
+    this.#state = State.BODY_STREAM;
+    this.bodyBytesLeft = this.bodySize;
   }
 
   /**
@@ -199,7 +224,9 @@ export class CommandDecoder {
     const state = this.#state;
     if (state === State.MAGIC) return "in_magic";
     if (state === State.BODY_SIZE) return "in_body_size";
-    if (state === State.BODY_SIZE_GIVEN || state === State.BODY) return "in_body";
+    const inBody = state === State.BODY_SIZE_GIVEN || state === State.BODY ||
+      state === State.BODY_STREAM;
+    if (inBody) return "in_body";
     return this.#lineStaged ? "in_line" : "between_commands";
   }
 
@@ -294,6 +321,18 @@ export class CommandDecoder {
     return CommandEvent.BODY;
   }
 
+  #nextBodyPart(): CommandEvent {
+    const bytes = Math.min(this.#chunkEnd - this.#position, this.bodyBytesLeft);
+    if (bytes === 0) return this.#needMore();
+    this.bodyBuffer = this.#chunk;
+    this.bodyStart = this.#position;
+    this.#position += bytes;
+    this.bodyEnd = this.#position;
+    this.bodyBytesLeft -= bytes;
+    if (this.bodyBytesLeft === 0) this.#state = State.LINE;
+    return CommandEvent.BODY_PART;
+  }
+
   /** Collects `bytes` bytes that may come one by one; true once `#word` has them all. */
   #readWord(bytes: number): boolean {
     while (this.#wordBytes < bytes && this.#position < this.#chunkEnd) {
@@ -307,7 +346,8 @@ export class CommandDecoder {
   /** Lets go of the chunk, keeps the line of a pending body, and gives back idle memory. */
   #needMore(): CommandEvent {
     const line = this.line;
-    if (this.#state === State.BODY_SIZE || this.#state === State.BODY) {
+    const state = this.#state;
+    if (state === State.BODY_SIZE || state === State.BODY || state === State.BODY_STREAM) {
       if (line.buffer !== this.#lineStage.buffer) {
         const start = line.start;
         const end = line.end;
@@ -320,7 +360,7 @@ export class CommandDecoder {
       if (!this.#lineStaged) this.#lineStage.release(this.#retainBytesMax);
     }
     if (!this.#bodyStaged) {
-      if (this.#state !== State.BODY) this.#bodyStage.release(this.#retainBytesMax);
+      if (state !== State.BODY) this.#bodyStage.release(this.#retainBytesMax);
       this.bodyBuffer = EMPTY_BYTES;
       this.bodyStart = 0;
       this.bodyEnd = 0;

@@ -9,7 +9,8 @@ import { encodeDpub, encodeMpub, encodePub } from "./publish_commands.ts";
 import { encodeIdentify, MAGIC_V2 } from "./session_commands.ts";
 import { Verb } from "./verb.ts";
 
-const { NEED_MORE, MAGIC, BAD_MAGIC, LINE, LINE_TOO_LONG, BODY_SIZE, BODY } = CommandEvent;
+const { NEED_MORE, MAGIC, BAD_MAGIC, LINE, LINE_TOO_LONG, BODY_SIZE, BODY, BODY_PART } =
+  CommandEvent;
 
 /** A decoder that has seen its magic and `bytes`. */
 function started(bytes: Uint8Array | string, lineBytesMax = LINE_BYTES_MAX): CommandDecoder {
@@ -373,4 +374,40 @@ Deno.test("extendBody() gives the body again with what follows it, wherever the 
     assert.deepEqual(bodies, ["ab", "abcde", "abcdef"], `cut at ${cut}`);
     assert.deepEqual(lines, ["MPUB t", "NOP"], `cut at ${cut}`);
   }
+});
+
+// Streamed bodies --------------------------------------------------------------------------------
+
+Deno.test("a streamed body comes in pieces without being kept, and the next command follows", () => {
+  const decoder = started(concatBytes(utf8Bytes("PUB t\n"), Uint8Array.of(0, 0, 0, 10)));
+  assert.equal(decoder.next(), LINE);
+  decoder.expectBody();
+  assert.equal(decoder.next(), BODY_SIZE);
+  decoder.streamBody();
+  assert.equal(decoder.next(), NEED_MORE);
+  assert.equal(decoder.position, "in_body");
+  const seen: string[] = [];
+  for (const text of ["ab", "cdefg", "hijNOP\n"]) {
+    const chunk = utf8Bytes(text);
+    decoder.feed(chunk);
+    assert.equal(decoder.next(), BODY_PART);
+    assert.equal(decoder.bodyBuffer, chunk);
+    seen.push(utf8Text(decoder.bodyBuffer, decoder.bodyStart, decoder.bodyEnd));
+    // The line is there until the body is.
+    assert.equal(decoder.line.paramText(0), "t");
+    if (decoder.bodyBytesLeft > 0) assert.equal(decoder.next(), NEED_MORE);
+  }
+  assert.deepEqual(seen, ["ab", "cdefg", "hij"]);
+  assert.equal(decoder.next(), LINE);
+  assert.equal(decoder.line.verb, Verb.NOP);
+  assert.ok(decoder.stagedBytes <= 2048, "only the line was kept");
+});
+
+Deno.test("streamBody() is only for a size that was just given and is not 0", () => {
+  const decoder = started(concatBytes(utf8Bytes("PUB t\n"), Uint8Array.of(0, 0, 0, 0)));
+  assert.equal(decoder.next(), LINE);
+  assert.throws(() => decoder.streamBody(), InvariantError);
+  decoder.expectBody();
+  assert.equal(decoder.next(), BODY_SIZE);
+  assert.throws(() => decoder.streamBody(), InvariantError);
 });

@@ -13,19 +13,22 @@ import { Verb, verbName } from "./verb.ts";
 
 const MPUB_LIMITS: MpubLimits = { messageBytesMax: 64, bodyBytesMax: 1024 };
 const LINE_BYTES_MAX = 128;
+/** Bodies of PUB and DPUB above are taken in pieces; the trace shows them whole all the same. */
+const STREAM_BYTES_MIN = 32;
 
 /** Everything told about `bytes`, cut at `cuts` (ascending offsets), and at the end of the stream. */
 export function traceOf(bytes: Uint8Array, cuts: readonly number[]): string[] {
   const decoder = new CommandDecoder({ lineBytesMax: LINE_BYTES_MAX, retainBytesMax: 0 });
   const mpub = new MpubScanner(MPUB_LIMITS);
   const trace: string[] = [];
+  const pieces: Pieces = [];
   let start = 0;
   for (const end of [...cuts, bytes.length]) {
     // The chunk stands in a larger buffer: a decoder that trusts offset 0 or the length would show.
     const chunk = new Uint8Array(end - start + 6).fill(0x0a);
     chunk.set(bytes.subarray(start, end), 3);
     decoder.feed(chunk, 3, chunk.length - 3);
-    if (!drain(decoder, mpub, trace)) return trace;
+    if (!drain(decoder, mpub, trace, pieces)) return trace;
     chunk.fill(0xee);
     start = end;
   }
@@ -35,8 +38,16 @@ export function traceOf(bytes: Uint8Array, cuts: readonly number[]): string[] {
   return trace;
 }
 
+/** The pieces of a streamed body, kept over the chunks. */
+type Pieces = number[];
+
 /** Notes events until NEED_MORE; false once the session would close. */
-function drain(decoder: CommandDecoder, mpub: MpubScanner, trace: string[]): boolean {
+function drain(
+  decoder: CommandDecoder,
+  mpub: MpubScanner,
+  trace: string[],
+  pieces: Pieces,
+): boolean {
   for (;;) {
     const event = decoder.next();
     switch (event) {
@@ -57,8 +68,17 @@ function drain(decoder: CommandDecoder, mpub: MpubScanner, trace: string[]): boo
         trace.push(`BODY_SIZE ${decoder.bodySize}`);
         if (decoder.bodySize < 0 || decoder.bodySize > MPUB_LIMITS.bodyBytesMax) return false;
         mpub.begin(decoder.bodySize);
-        decoder.acceptBody();
+        if (isStreamed(decoder)) decoder.streamBody();
+        else decoder.acceptBody();
         break;
+      case CommandEvent.BODY_PART: {
+        const { bodyBuffer, bodyStart, bodyEnd } = decoder;
+        pieces.push(...bodyBuffer.subarray(bodyStart, bodyEnd));
+        if (decoder.bodyBytesLeft > 0) break;
+        trace.push(`BODY ${pieces.join(",")} of ${describe(decoder.line)}`);
+        pieces.length = 0;
+        break;
+      }
       case CommandEvent.BODY: {
         if (!isMpubFine(decoder, mpub, trace)) return false;
         const { bodyBuffer, bodyStart, bodyEnd } = decoder;
@@ -77,6 +97,10 @@ function isMpubFine(decoder: CommandDecoder, mpub: MpubScanner, trace: string[])
   const refusal = mpub.check(bodyBuffer, bodyStart, bodyEnd);
   if (refusal !== undefined) trace.push(refusal.text);
   return refusal === undefined;
+}
+
+function isStreamed({ line: { verb }, bodySize }: CommandDecoder): boolean {
+  return (verb === Verb.PUB || verb === Verb.DPUB) && bodySize > STREAM_BYTES_MIN;
 }
 
 function hasBody(verb: Verb): boolean {

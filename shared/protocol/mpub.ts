@@ -43,6 +43,8 @@ export interface MpubLimits {
 export class MpubScanner {
   /** Messages in the body, as announced; 0 before the count is here. */
   messageCount = 0;
+  /** The size of the largest message that was judged. */
+  largestBytes = 0;
   /** After `nextMessage()` was true: where that message's body is. */
   messageStart = 0;
   messageEnd = 0;
@@ -77,6 +79,7 @@ export class MpubScanner {
     this.#isMinimum = isMinimum;
     this.missingBytes = 0;
     this.messageCount = 0;
+    this.largestBytes = 0;
     this.#bodyBytes = bodyBytes;
     this.#available = 0;
     this.#offset = 0;
@@ -160,6 +163,7 @@ export class MpubScanner {
         const description = `MPUB message too big ${bytes} > ${messageBytesMax}`;
         return new ProtocolError("E_BAD_MESSAGE", description);
       }
+      if (bytes > this.largestBytes) this.largestBytes = bytes;
       offset += SIZE_BYTES + bytes;
       judged++;
     }

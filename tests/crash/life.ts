@@ -2,11 +2,23 @@
  * One life of a broker under test: the broker with its clock, the consumers that play with it, and
  * the model that is told of everything. Operations here are done to both, and compared at once.
  */
-import type { Broker, DurableWaiter } from "@sluice/broker/broker";
+import {
+  type Broker,
+  DamagedBodyError,
+  type DurableWaiter,
+  type LargeUpload,
+} from "@sluice/broker/broker";
+import type {
+  Channel,
+  Consumer,
+  ConsumerPort,
+  LargeMessage,
+  MessageView,
+  Topic,
+} from "@sluice/broker/queue";
 import type { AckMode } from "@sluice/broker/storage";
-import type { Channel, Consumer, ConsumerPort, MessageView, Topic } from "@sluice/broker/queue";
 import type { SeededRandom, SimClock } from "@sluice/shared/testing";
-import { bodyOf, type Debt, type Model, promised, Violation } from "./model.ts";
+import { bodyOf, checkBody, type Debt, type Model, promised, Violation } from "./model.ts";
 
 /** Bytes of the wire part of a message before its body. */
 const WIRE_HEADER_BYTES = 26;
@@ -38,17 +50,20 @@ export class FakeConsumer implements ConsumerPort {
     const { life } = this;
     life.guard(() => {
       const nowMs = life.clock.monoMs();
-      const { start } = message;
+      const { start, large } = message;
       const debt = life.model.deliver({
         topic: this.topic.state.name,
         channel: this.channel.state.name,
         sequence: message.sequence,
-        body: message.bytes.subarray(start + WIRE_HEADER_BYTES, start + message.length),
+        body: large === null
+          ? message.bytes.subarray(start + WIRE_HEADER_BYTES, start + message.length)
+          : null,
         attempts,
         nowMs,
         wallMs: life.clock.wallMs(),
         timeoutMs: this.timeoutMs,
       });
+      if (large !== null) void life.readBody(large, debt);
       this.got.add(message.sequence);
       this.held.set(message.sequence, { debt, untilMs: debt.heldUntilMs, attempts });
     });
@@ -59,9 +74,20 @@ export class FakeConsumer implements ConsumerPort {
   }
 }
 
+/** A large message on its way in. */
+export interface LifeUpload {
+  readonly topic: string;
+  readonly upload: LargeUpload;
+  readonly body: Uint8Array;
+  readonly seed: number;
+}
+
 /** See the module. */
 export class Life {
   readonly consumers: FakeConsumer[] = [];
+  readonly uploads: LifeUpload[] = [];
+  /** Bodies of large messages read whole. */
+  bodiesRead = 0;
   /** The first broken promise that was seen where nothing can be thrown. */
   violation: Error | null = null;
 
@@ -119,6 +145,60 @@ export class Life {
       { type: "published", topic: topic.state.name, sequence, bytes, dueMs },
       broker.position,
     );
+  }
+
+  beginUpload(topic: string, bytes: number): void {
+    const upload = this.broker.beginUpload(() => {});
+    if (upload === null) return;
+    const seed = this.random.below(2 ** 31);
+    this.note(`upload to ${topic}: ${bytes} bytes of seed ${seed}`);
+    this.uploads.push({ topic, upload, body: bodyOf(seed, bytes), seed });
+  }
+
+  /** Gives an upload some more bytes, and makes a message of it once it has all. */
+  feedUpload(one: LifeUpload, bytes: number): void {
+    const { upload, body, topic: name, seed } = one;
+    const { broker } = this;
+    const before = upload.bytes;
+    upload.receive(body, before, Math.min(body.length, before + bytes));
+    // What it has to wait for happens meanwhile.
+    broker.room().catch((error) => this.note(`room: ${error}`));
+    if (upload.bytes < body.length) return;
+    const topic = this.topic(name);
+    const sequence = broker.storage.nextSequence;
+    if (!upload.finish(topic, 0)) return;
+    this.uploads.splice(this.uploads.indexOf(one), 1);
+    this.note(`publish ${name} ${sequence} in parts, ${body.length} bytes of seed ${seed}`);
+    this.model.record(
+      { type: "published", topic: name, sequence, bytes: body.length, dueMs: 0, seed },
+      broker.position,
+    );
+  }
+
+  abandonUpload(one: LifeUpload): void {
+    this.note(`abandon an upload to ${one.topic}`);
+    this.uploads.splice(this.uploads.indexOf(one), 1);
+    one.upload.abandon();
+  }
+
+  /** Reads a body as a connection would, and checks it. What a crash interrupts is not held against it. */
+  async readBody(large: LargeMessage, { message }: Debt): Promise<void> {
+    const reader = this.broker.readBody(large.body);
+    const body = new Uint8Array(large.body.bytes);
+    let at = 0;
+    try {
+      for (let part = await reader.next(); part !== null; part = await reader.next()) {
+        body.set(part, at);
+        at += part.length;
+      }
+      this.bodiesRead++;
+    } catch (error) {
+      if (error instanceof DamagedBodyError) this.violation ??= error;
+      return;
+    } finally {
+      reader.close();
+    }
+    this.guard(() => checkBody(`message ${message.sequence} in parts`, message, body));
   }
 
   join(topic: Topic, channel: Channel, timeoutMs: number): FakeConsumer {

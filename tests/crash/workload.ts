@@ -1,4 +1,5 @@
 /** The random things that are done to a broker: each step is one of them, chosen by the seed. */
+import { RefusedError } from "@sluice/broker/broker";
 import type { Channel, Topic } from "@sluice/broker/queue";
 import { ACK_MODES } from "@sluice/broker/storage";
 import { DiskError } from "@sluice/shared/runtime";
@@ -12,6 +13,8 @@ const TIMEOUTS_MS = [200, 1000, 60_000];
 const DELAYS_MS = [0, 0, 10, 100, 1500, 20_000];
 /** More are not owed at a time, so that a check stays quick. */
 const BACKLOG_MAX = 400;
+/** Several parts, in several groups and files. */
+const UPLOAD_BYTES_MAX = 30_000;
 const ROOM_TRIES_MAX = 1000;
 
 interface Step {
@@ -26,6 +29,7 @@ const STEPS: readonly Step[] = [
   { weight: 9, run: requeueSome },
   { weight: 6, run: createChannel },
   { weight: 6, run: (life) => life.clock.run(life.random.between(1, 60)) },
+  { weight: 6, run: uploadSome },
   { weight: 4, run: (life) => life.confirm() },
   { weight: 4, run: acknowledge },
   { weight: 2, run: configureTopic },
@@ -80,6 +84,28 @@ async function waitForRoom(life: Life, bytes: number): Promise<void> {
     const { stalled } = life.broker.storage.log;
     if (stalled !== null) throw new DiskError("no_space", stalled.message);
     await life.broker.room();
+  }
+}
+
+/** Begins an upload, goes on with one, or drops one. */
+function uploadSome(life: Life): void {
+  const { random, uploads, broker } = life;
+  if (broker.storage.log.stalled !== null) return;
+  if (uploads.length < 3 && random.chance(0.4)) {
+    const topic = random.pick(TOPIC_NAMES);
+    const owed = life.model.topics.get(topic)?.kept.size ?? 0;
+    if (owed > BACKLOG_MAX) return;
+    life.beginUpload(topic, random.between(1, UPLOAD_BYTES_MAX));
+  }
+  if (uploads.length === 0) return;
+  const one = random.pick(uploads);
+  if (random.chance(0.05)) return life.abandonUpload(one);
+  try {
+    life.feedUpload(one, random.between(1, UPLOAD_BYTES_MAX));
+  } catch (error) {
+    // The disk is nearly full: its session would end.
+    if (!(error instanceof RefusedError) || error.code !== "throttled") throw error;
+    life.abandonUpload(one);
   }
 }
 

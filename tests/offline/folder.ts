@@ -8,6 +8,7 @@ import {
   type StorageOptions,
   TopicState,
   WIRE_HEADER_BYTES,
+  WrittenBody,
 } from "@sluice/broker/storage";
 import { run } from "@sluice/ctl/cli";
 import { type Disk, invariant } from "@sluice/shared/runtime";
@@ -47,16 +48,43 @@ export function openStorage(disk: Disk): Promise<Storage> {
 /** Appends a message with an id, as a broker does; returns its offset. */
 export function publish(storage: Storage, topic: TopicState, body: Uint8Array, dueMs = 0): number {
   const offset = topic.tail;
-  const id = NODE_ID.toString(16).padStart(4, "0") +
-    storage.nextSequence.toString(16).padStart(12, "0");
+  const id = nextId(storage);
   const at = storage.beginMessage(topic, WIRE_HEADER_BYTES + body.length, dueMs);
-  const { ring, ringView } = storage.log;
+  writeHead(storage, at, id);
+  storage.log.ring.set(body, at + WIRE_HEADER_BYTES);
+  storage.endMessage();
+  return offset;
+}
+
+/** Appends a message in parts, each in a group of its own; returns the positions of the parts. */
+export async function publishLarge(
+  storage: Storage,
+  topic: TopicState,
+  body: Uint8Array,
+): Promise<number[]> {
+  const { large } = storage;
+  const written = new WrittenBody();
+  for (let at = 0; at < body.length; at += large.partBytes) {
+    while (!storage.hasPartRoom(large.partBytes, 1)) await storage.room();
+    large.write(written, body, at, Math.min(body.length, at + large.partBytes));
+    await storage.drain();
+  }
+  const id = nextId(storage);
+  writeHead(storage, storage.beginLargeMessage(topic, written, 0), id);
+  storage.endMessage();
+  await storage.drain();
+  return written.parts.map(({ position }) => position);
+}
+
+function nextId(storage: Storage): string {
+  return NODE_ID.toString(16).padStart(4, "0") +
+    storage.nextSequence.toString(16).padStart(12, "0");
+}
+
+function writeHead({ log: { ring, ringView } }: Storage, at: number, id: string): void {
   ringView.setBigInt64(at, TIMESTAMP_NS);
   ringView.setUint16(at + 8, 0);
   ring.set(new TextEncoder().encode(id), at + 10);
-  ring.set(body, at + WIRE_HEADER_BYTES);
-  storage.endMessage();
-  return offset;
 }
 
 /** Publishes `count` messages named `<prefix><offset>`, in groups of ten. */
