@@ -40,9 +40,9 @@ const NEWLINE = 10;
 
 /** What is recorded. */
 export type AuditEvent =
-  /** A place of the log that could not be read when it was opened. */
+  /** A place of the log that could not be read when it was opened, or when it was read through. */
   | {
-    readonly event: "log_damaged";
+    readonly event: "log_damaged" | "scrub_damaged";
     readonly position: number;
     readonly bytes: number;
     readonly reason: string;

@@ -255,9 +255,12 @@ export class Broker implements ChannelEffects {
       clock: seams.clock,
       logger: seams.logger,
       store: storage.blocks,
+      beside: storage.beside,
       log,
       // Neither a log that waits for space nor a stop is to wait for the disk because of a scrub.
       isHeld: () => log.stalled !== null || log.error !== null || this.exiting,
+      found: ({ position, bytes, reason }) =>
+        this.audit.record({ event: "scrub_damaged", position, bytes, reason }),
     }, options.scrub ?? SCRUB_OPTIONS_DEFAULT);
   }
 

@@ -25,7 +25,7 @@ import {
   type ServeHttp,
   type ServeHttps,
 } from "@sluice/shared/runtime";
-import { type Logger, MetricsRegistry } from "@sluice/shared/telemetry";
+import { type Logger, LoopLag, MetricsRegistry } from "@sluice/shared/telemetry";
 import { Broker, type BrokerOptions } from "./broker.ts";
 import {
   type brokerSettings,
@@ -110,6 +110,7 @@ export class Service {
   readonly tcp: TcpServer;
   readonly metrics = new MetricsRegistry();
   readonly #doors: Doors;
+  readonly #lag: LoopLag;
   readonly #peers: LookupPeers;
   readonly #statsd: StatsdReporter | null;
   readonly #seams: ServiceSeams;
@@ -148,6 +149,7 @@ export class Service {
       },
     });
     this.#statsd = this.#statsdReporter();
+    this.#lag = new LoopLag(seams.clock);
     registerMetrics(this.metrics, () => ({
       broker,
       tcp: this.tcp,
@@ -156,6 +158,7 @@ export class Service {
       acceptFailures: { tcp: this.tcp.acceptFailureCount, http: http.acceptFailureCount },
       process: seams.process,
       statsd: this.#statsd,
+      lag: this.#lag,
     }));
     logger.info(`TCP: listening on ${hostAndPort(this.tcp.hostname, this.tcp.port)}`);
     const handler = this.#httpHandler();
@@ -167,6 +170,7 @@ export class Service {
     broker.onFailure = seams.onBroken;
     this.#peers.start();
     this.#statsd?.start();
+    this.#lag.start();
   }
 
   /**
@@ -229,6 +233,7 @@ export class Service {
   /** Stops in order; resolves when everything is on disk and the folder is given back. */
   async stop(): Promise<void> {
     this.broker.exiting = true;
+    this.#lag.stop();
     await this.#statsd?.stop();
     await this.#peers.stop();
     this.tcp.stopAccepting();

@@ -2,7 +2,7 @@
 import { deepStrictEqual as equal, match, ok } from "node:assert/strict";
 import { encodeMpubBody, encodeSub, utf8Bytes } from "@sluice/shared/protocol";
 import { REPORTED_VERSION } from "@sluice/shared/runtime";
-import { MetricsRegistry } from "@sluice/shared/telemetry";
+import { LoopLag, MetricsRegistry } from "@sluice/shared/telemetry";
 import { settle } from "@sluice/shared/testing";
 import type { ConfigAccess, ConfigRefusal } from "./config_http.ts";
 import { brokerHttp } from "./http.ts";
@@ -40,6 +40,7 @@ class HttpWorld {
       tcp: world.server,
       handshakes: { failedCount: 3 },
       certificateExpiresWallMs: 1_700_000_000_000,
+      lag: new LoopLag(world.clock),
     }));
     this.#handler = brokerHttp(world.broker, world.server.sessions, metrics, {
       hostname: "host",

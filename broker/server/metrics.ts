@@ -1,6 +1,10 @@
 /** The broker's metrics: read from its counters when they are scraped. */
 import type { ProcessFigures } from "@sluice/shared/runtime";
-import { type MetricsRegistry, registerProcessMetrics } from "@sluice/shared/telemetry";
+import {
+  type LoopLag,
+  type MetricsRegistry,
+  registerProcessMetrics,
+} from "@sluice/shared/telemetry";
 import type { Broker } from "../broker.ts";
 import type { Channel } from "../queue/mod.ts";
 import type { TcpServer } from "./tcp_server.ts";
@@ -18,6 +22,7 @@ export interface MetricsSource {
   readonly handshakes: Pick<Handshakes, "failedCount">;
   /** `null` without TLS. */
   readonly certificateExpiresWallMs: number | null;
+  readonly lag: LoopLag;
 }
 
 /** Registers everything there is to say. `source` is asked at each scrape, not before. */
@@ -291,6 +296,11 @@ export function registerMetrics(registry: MetricsRegistry, source: () => Metrics
     "Times the whole log has been read through for damage.",
     () => source().broker.scrubber.report.passes,
   );
+  counter(
+    "sluice_scrub_repaired_total",
+    "Damaged sidecars and checkpoints that reading through has had made again.",
+    () => source().broker.scrubber.report.repaired,
+  );
   gauge(
     "sluice_scrub_damage",
     "Damaged places that reading through the log has found and that are not gone.",
@@ -315,6 +325,16 @@ export function registerMetrics(registry: MetricsRegistry, source: () => Metrics
     "sluice_publish_staged_bytes",
     "Memory that holds publishes not received whole.",
     () => source().broker.stagedBytes,
+  );
+
+  registry.histogram({
+    name: "sluice_event_loop_lag_seconds",
+    help: "How late timers of 10 ms go off: work kept everybody waiting.",
+  }, (report) => report({}, source().lag.histogram));
+  gauge(
+    "sluice_event_loop_lag_max_seconds",
+    "The latest that one of them went off since the start.",
+    () => source().lag.maxMs / 1000,
   );
 
   registry.gauge(

@@ -32,6 +32,7 @@ function scrubReport(broker: Broker) {
     end: report.end,
     bytes_verified: report.bytesVerified,
     passes: report.passes,
+    repaired: report.repaired,
     last_started_ms: report.lastStartedMs,
     last_ended_ms: report.lastEndedMs,
     damage_count: report.damageCount,

@@ -68,6 +68,9 @@ Deno.test("damage on disk is in the report, and messages around it are still the
     ok(found!.position <= 200_000 && found!.position + found!.bytes > 200_000);
     equal(found!.reason, "the record's checksum is wrong");
     equal(world.broker.topics.get("t")?.depth, 300);
+    const [path] = world.simDisk.files().filter((one) => one.startsWith("/data/audit/"));
+    const { at: _at, ...line } = JSON.parse(new TextDecoder().decode(world.simDisk.bytes(path!)));
+    equal(line, { event: "scrub_damaged", ...found });
   });
 });
 

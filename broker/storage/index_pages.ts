@@ -164,11 +164,12 @@ export class IndexPages {
     // Whoever waits for it looks in another place now, or for nothing.
     if (sealed.gone) return;
     const words = read < bytes.length ? null : decodeWords(bytes, count);
-    if (words === null) await this.#repair(sealed.file);
+    if (words === null) await this.remake(sealed.file);
     else this.#keep(sealed.firstKey + page, words);
   }
 
-  #repair(file: LogFileInfo): Promise<void> {
+  /** Makes the sidecar of a file again, once at a time. */
+  remake(file: LogFileInfo): Promise<void> {
     let repairing = this.#repairing.get(file.start);
     if (repairing === undefined) {
       repairing = this.repair(file).finally(() => this.#repairing.delete(file.start));

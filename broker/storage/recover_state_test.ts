@@ -1,12 +1,20 @@
 import { deepEqual, equal, ok, rejects } from "node:assert/strict";
-import { FileLogStore, LogError } from "@sluice/shared/log";
-import { SeededRandom, settle, SimClock, SimDisk } from "@sluice/shared/testing";
+import { BLOCK_HEADER_BYTES, FileLogStore, LogError, readBlockHeader } from "@sluice/shared/log";
+import type { DiskFile } from "@sluice/shared/runtime";
+import {
+  DiskFileWrapper,
+  DiskWrapper,
+  SeededRandom,
+  settle,
+  SimClock,
+  SimDisk,
+} from "@sluice/shared/testing";
 import { encodeCheckpoint } from "./checkpoint.ts";
 import { chunksOf, textOf } from "./checkpoint_test_fixture.ts";
 import { LOG_FOLDER } from "./data_folder.ts";
 import type { Event } from "./records.ts";
 import { type RecoveredState, recoverState } from "./recover_state.ts";
-import type { TopicState } from "./state.ts";
+import type { BrokerState, TopicState } from "./state.ts";
 import type { Storage } from "./storage.ts";
 import {
   createChannel,
@@ -347,6 +355,121 @@ Deno.test("replay equals the live state at any point, with any checkpoint and si
     equal(disk.openFiles, 0);
   }
   ok(withoutCheckpoint > 5 && reclaimed > 5, `${withoutCheckpoint} ${reclaimed}`);
+});
+
+/** A disk that calls `writing` when a group begins to be written, in the turn in which it was closed. */
+class GroupsSeen extends DiskWrapper {
+  writing: (path: string, position: number, group: Uint8Array) => void = () => {};
+
+  override wrapFile(file: DiskFile, path: string): DiskFile {
+    const seen = (position: number, bytes: Uint8Array) => {
+      const isGroup = readBlockHeader(new DataView(bytes.buffer, bytes.byteOffset), 0).kind ===
+        "block";
+      if (isGroup) this.writing(path, position, bytes);
+    };
+    return !path.endsWith(".log") ? file : new class extends DiskFileWrapper {
+      override writeAt(position: number, bytes: Uint8Array): Promise<void> {
+        // A group that opens a file is written some turns later.
+        if (position > 0 && bytes.length >= BLOCK_HEADER_BYTES) seen(position, bytes);
+        return super.writeAt(position, bytes);
+      }
+    }(file);
+  }
+}
+
+/** A folder in which a group is the last thing, and what was then. */
+interface Beginning {
+  readonly copy: SimDisk;
+  readonly text: string;
+  readonly due: readonly string[];
+  readonly step: number;
+}
+
+/** What is deferred and owed still, in order. */
+function dueOf(state: BrokerState): string[] {
+  const entries: string[] = [];
+  for (const topic of state.topics.values()) {
+    const channels = [...topic.channels.values()];
+    const note = (offset: number, dueMs: number) => {
+      const isOwed = channels.length === 0 ||
+        channels.some(({ finished }) => !finished.has(offset));
+      if (isOwed && offset >= topic.liveFrom) entries.push(`${topic.name} ${offset} ${dueMs}`);
+    };
+    for (let at = 0; at < topic.hiddenDue.length; at += 2) {
+      note(topic.hiddenDue[at + 1]!, topic.hiddenDue[at]!);
+    }
+    const popped: [number, number][] = [];
+    while (topic.due.size > 0) {
+      const dueMs = topic.due.earliestMs;
+      topic.due.pop();
+      popped.push([dueMs, topic.due.poppedOffset]);
+    }
+    for (const [dueMs, offset] of popped) {
+      note(offset, dueMs);
+      topic.due.push(dueMs, offset);
+    }
+  }
+  return entries.sort();
+}
+
+Deno.test("replay of a log that ends with any of its groups is what was when that group was closed", async () => {
+  let beginnings = 0;
+  const met = { checkpoint: 0, underWay: 0, due: 0, reclaimed: 0 };
+  for (let seed = 0; seed < 12; seed++) {
+    const random = new SeededRandom(seed);
+    const disk = new SimDisk();
+    const seen = new GroupsSeen(disk);
+    const clock = new SimClock();
+    const slice = random.pick([{ bytes: 1, work: 1 }, { bytes: 100, work: 4 }]);
+    const { storage } = await openStorage(seen, clock, { checkpointSlice: slice });
+    const kept: Beginning[] = [];
+    let at = 0;
+    seen.writing = (path, position, group) => {
+      const reading = readBlockHeader(new DataView(group.buffer, group.byteOffset), 0);
+      const isWhole = reading.kind === "block" &&
+        reading.header.recordsBytes + BLOCK_HEADER_BYTES === group.length;
+      if (!isWhole || !random.chance(0.3)) return;
+      const copy = copyOf(disk);
+      const bytes = new Uint8Array(position + group.length);
+      bytes.set(disk.bytes(path).subarray(0, position));
+      bytes.set(group, position);
+      copy.writeDurable(path, bytes);
+      kept.push({ copy, text: textOf(storage.state), due: dueOf(storage.state), step: at });
+    };
+    for (; at < 600; at++) {
+      while (!storage.hasRoom(1000)) await storage.room();
+      step(storage, random);
+      if (random.chance(0.2)) storage.commit();
+      if (random.chance(0.3)) await undefined;
+      if (random.chance(0.03)) void storage.maintain();
+      if (random.chance(0.1)) await clock.run(random.below(3));
+      if (random.chance(0.05)) await storage.drain();
+    }
+    await storage.abandon();
+    for (const { copy, text, due, step } of kept) {
+      beginnings++;
+      if (filesOf(copy, ".ckp").length > 0) met.checkpoint++;
+      if (filesOf(copy, ".ckp.tmp").length > 0) met.underWay++;
+      if (due.length > 0) met.due++;
+      const isWhole = filesOf(copy, "00.log").some((path) => /\/0+\.log$/.test(path));
+      if (!isWhole) met.reclaimed++;
+      for (const leaveOut of [/none/, /\.idx$/, /\.ckp$/]) {
+        if (leaveOut.test(".ckp") && !isWhole) continue;
+        const folder = copyOf(copy, (path) => leaveOut.test(path));
+        const what = `seed ${seed} step ${step} without ${leaveOut}`;
+        const { state, damage } = await recover(folder);
+        equal(textOf(state), text, what);
+        deepEqual([dueOf(state), damage], [due, []], what);
+        // The same log gives the same state, also on what the first run has mended.
+        const again = await recover(folder);
+        equal(textOf(again.state), text, what);
+        deepEqual(dueOf(again.state), due, what);
+      }
+    }
+  }
+  const { checkpoint, underWay, due, reclaimed } = met;
+  ok(beginnings > 200 && checkpoint > 50 && underWay > 10, JSON.stringify(met));
+  ok(due > 50 && reclaimed > 10, JSON.stringify(met));
 });
 
 Deno.test("recoverState() builds the live state on a checkpoint that was written while all went on", async () => {

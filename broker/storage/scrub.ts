@@ -10,6 +10,8 @@
  *   waits while the log needs the disk for itself (see `scrub_pass.ts`).
  * - How far it has come is noted in the data folder at most once a minute and at the stop, and the
  *   next process goes on there. A crash, or a note that is lost, only means that more is read again.
+ * - After the log it goes through what lies beside it, and has that made again where it is damaged
+ *   (see `scrub_beside.ts`).
  * - Damage is logged, counted and listed, and nothing else: reads verify what they serve. A place
  *   stays listed until a pass finds it good, or gone. The first 100 places of a pass are listed and
  *   logged, more are only counted.
@@ -17,6 +19,7 @@
 import type { Damage, LogStore } from "@sluice/shared/log";
 import { type Clock, type Disk, type Timer, TIMER_DELAY_MS_MAX } from "@sluice/shared/runtime";
 import type { Logger } from "@sluice/shared/telemetry";
+import { type ScrubBeside, ScrubBesidePass } from "./scrub_beside.ts";
 import { readScrubNote, SCRUB_DAMAGE_MAX, writeScrubNote } from "./scrub_file.ts";
 import { type ScrubListener, ScrubPass } from "./scrub_pass.ts";
 
@@ -39,6 +42,10 @@ export interface ScrubWorld {
   readonly log: { readonly durableEnd: number };
   /** Whether the disk is to be left alone for now. */
   isHeld(): boolean;
+  /** A damaged place, of those that are listed and logged. */
+  found?(damage: Damage): void;
+  /** What lies beside the log, to be checked after it. */
+  readonly beside?: ScrubBeside;
 }
 
 /** What is known of the log's health; times are Unix milliseconds. */
@@ -54,6 +61,8 @@ export interface ScrubReport {
   readonly passes: number;
   readonly lastStartedMs: number | null;
   readonly lastEndedMs: number | null;
+  /** Sidecars and checkpoints that were damaged and are made again, since the start of the process. */
+  readonly repaired: number;
   /** Damaged places; `damage` lists the first of them. */
   readonly damageCount: number;
   readonly damage: readonly Damage[];
@@ -77,6 +86,7 @@ export class Scrubber {
   #end = 0;
   #bytes = 0;
   #passes = 0;
+  #repaired = 0;
   #startedMs: number | null = null;
   #endedMs: number | null = null;
   /** Damage below the position of the pass under way; all of it when there is none. */
@@ -121,6 +131,7 @@ export class Scrubber {
       end: this.#end,
       bytesVerified: this.#bytes,
       passes: this.#passes,
+      repaired: this.#repaired,
       lastStartedMs: this.#startedMs,
       lastEndedMs: this.#endedMs,
       damageCount: this.#foundCount + this.#aheadCount,
@@ -206,6 +217,7 @@ export class Scrubber {
     };
     try {
       await new ScrubPass(this.#world, range, this.#listener(), this.#ending.signal).run();
+      await this.#checkBeside();
     } catch (error) {
       if (this.#ending.signal.aborted) return;
       // The next pass goes on behind what was reached.
@@ -213,6 +225,18 @@ export class Scrubber {
       return;
     }
     this.#complete(clock.wallMs());
+  }
+
+  async #checkBeside(): Promise<void> {
+    const { beside } = this.#world;
+    if (beside === undefined) return;
+    const { signal } = this.#ending;
+    const pass = new ScrubBesidePass(beside, this.#world, this.#options.rateBytes, signal);
+    try {
+      await pass.run(this.#end);
+    } finally {
+      this.#repaired += pass.repaired;
+    }
   }
 
   #begin(position: number): void {
@@ -263,6 +287,7 @@ export class Scrubber {
       this.#found.push(damage);
       const { position, bytes, reason } = damage;
       this.#world.logger.error("The log is damaged on disk", { position, bytes, reason });
+      this.#world.found?.(damage);
     } else if (this.#foundCount === SCRUB_DAMAGE_MAX + 1) {
       this.#world.logger.error("The log is damaged in more places; they are counted only", {
         position: damage.position,

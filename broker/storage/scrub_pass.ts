@@ -49,7 +49,7 @@ export interface ScrubRange {
 }
 
 /** So much at a time keeps everybody else waiting for half a millisecond, with small records. */
-const READ_BYTES_MAX = 256 * 1024;
+export const SCRUB_READ_BYTES_MAX = 256 * 1024;
 /** While the disk is to be left alone, that is asked so often; and a failed read is repeated then. */
 export const SCRUB_HELD_MS = 1000;
 /** The size of a read where a larger one failed. */
@@ -86,7 +86,7 @@ export class ScrubPass {
   /** Reads below are small ones. */
   #carefulTo = 0;
   /** What is in memory: `#length` bytes of the log from `#start` on. */
-  readonly #window = new Uint8Array(READ_BYTES_MAX);
+  readonly #window = new Uint8Array(SCRUB_READ_BYTES_MAX);
   readonly #view = new DataView(this.#window.buffer);
   #start = 0;
   #length = 0;
@@ -105,7 +105,7 @@ export class ScrubPass {
     this.#range = range;
     this.#listener = listener;
     this.#signal = signal;
-    const bytes = Math.min(READ_BYTES_MAX, range.rateBytes);
+    const bytes = Math.min(SCRUB_READ_BYTES_MAX, range.rateBytes);
     this.#readBytesMax = bytes - bytes % RECORD_ALIGN_BYTES;
     this.#paidMs = world.clock.monoMs();
   }

@@ -177,7 +177,7 @@ export function decodeDirectory(bytes: Uint8Array): SidecarDirectory | null {
 
 /** The `count` words of a page, or null when it is damaged. */
 export function decodeWords(page: Uint8Array, count: number): Uint32Array | null {
-  if (!isWhole(page)) return null;
+  if (!isPageWhole(page)) return null;
   const words = new Uint32Array(count);
   let at = CRC_BYTES;
   let word = 0;
@@ -199,7 +199,7 @@ export function decodeWords(page: Uint8Array, count: number): Uint32Array | null
 
 /** The `count` due times of a page as pairs of index and Unix ms, or null when it is damaged. */
 export function decodeDue(page: Uint8Array, count: number): Float64Array | null {
-  if (!isWhole(page) || page.length !== CRC_BYTES + count * DUE_BYTES) return null;
+  if (!isPageWhole(page) || page.length !== CRC_BYTES + count * DUE_BYTES) return null;
   const view = new DataView(page.buffer, page.byteOffset, page.byteLength);
   const due = new Float64Array(count * 2);
   for (let pair = 0, at = CRC_BYTES; pair < due.length; pair += 2, at += DUE_BYTES) {
@@ -244,7 +244,8 @@ function pagesOf(entries: number): number {
   return Math.ceil(entries / PAGE_ENTRIES);
 }
 
-function isWhole(page: Uint8Array): boolean {
+/** Whether a page, its checksum in front, is as it was written. */
+export function isPageWhole(page: Uint8Array): boolean {
   if (page.length < CRC_BYTES) return false;
   const view = new DataView(page.buffer, page.byteOffset, page.byteLength);
   return view.getUint32(0, true) === crc32(page.subarray(CRC_BYTES));

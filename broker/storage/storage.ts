@@ -29,6 +29,7 @@ import {
   POLICY_LEVELS,
   raiseCompatibility,
 } from "./compatibility.ts";
+import type { SliceLimits } from "./checkpoint_chunk.ts";
 import { DataFolder, LOG_FOLDER, SEQUENCE_BLOCK } from "./data_folder.ts";
 import {
   DUE_ATTRIBUTE_BYTES,
@@ -64,6 +65,7 @@ import {
 import { IndexPages } from "./index_pages.ts";
 import { LOSS_WINDOW_LIMITS, LossWindow, type LossWindowLimits } from "./loss_window.ts";
 import { restoreIndex, runsOf } from "./rebuild_index.ts";
+import type { ScrubBeside } from "./scrub_beside.ts";
 import { recoverState } from "./recover_state.ts";
 import {
   applyEmptied,
@@ -97,6 +99,8 @@ export interface StorageOptions {
   readonly compaction?: CompactionOptions;
   /** Bodies above are written as parts; a quarter of the ring at most. */
   readonly largeBodyBytes?: number;
+  /** How much of a checkpoint is written before others run; a test makes it small. */
+  readonly checkpointSlice?: SliceLimits;
 }
 
 /** What a storage tells its owner. */
@@ -261,6 +265,7 @@ export class Storage {
       pinnedFrom: () => this.large.pinnedFrom,
       remove: (file) => this.#remove(file),
       checkpointed: () => this.counters.checkpoints++,
+      slice: options.checkpointSlice,
     }, { position: recovered.checkpoint, bytes: recovered.checkpointBytes });
     this.#compactor = new Compactor({
       state,
@@ -330,6 +335,16 @@ export class Storage {
   /** Whether publishes to a topic are confirmed before they are durable. */
   isRelaxed(topic: TopicState): boolean {
     return this.ackModeOf(topic) !== "durable";
+  }
+
+  /** What lies beside the log, for whoever checks it. */
+  get beside(): ScrubBeside {
+    return {
+      store: this.#store,
+      indexed: () => this.#indexed(),
+      remakeIndex: (file) => this.#pages.remake(file),
+      renewCheckpoint: (damaged, good) => this.#upkeep.renew(damaged, good),
+    };
   }
 
   /** The files of the log, for whoever reads them block by block. */

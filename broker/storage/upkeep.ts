@@ -10,6 +10,7 @@
 import type { CommitLog, LogFileInfo, LogStore } from "@sluice/shared/log";
 import type { Clock } from "@sluice/shared/runtime";
 import { encodeCheckpoint } from "./checkpoint.ts";
+import type { SliceLimits } from "./checkpoint_chunk.ts";
 import type { BrokerState } from "./state.ts";
 
 /** What an {@linkcode Upkeep} works on. */
@@ -26,6 +27,8 @@ export interface UpkeepWorld {
   remove(file: LogFileInfo): Promise<void>;
   /** A checkpoint is on disk. */
   checkpointed(): void;
+  /** How much of a checkpoint is written before others run, unless as usual. */
+  readonly slice?: SliceLimits | undefined;
 }
 
 /** So many topics and channels are looked at before others may run. */
@@ -66,6 +69,19 @@ export class Upkeep {
   /** A file was sealed. */
   sealed(): void {
     this.#sealedSince = true;
+  }
+
+  /**
+   * Has the next run write a checkpoint: the ones at these positions are damaged. `good` is the newest
+   * that is not, 0 without one; it stays until then, and the files that it needs with it.
+   */
+  async renew(damaged: readonly number[], good: number): Promise<void> {
+    // One under way is newer than any that was looked at.
+    await this.#running?.catch(() => {});
+    if (damaged.includes(this.#checkpointPosition)) this.#checkpointPosition = good;
+    this.#checkpointBytes = 0;
+    this.#sealedSince = true;
+    this.#padHeldBack();
   }
 
   /**
@@ -145,8 +161,8 @@ export class Upkeep {
 
   /** The state in slices; others run between them, and the final one in the time that writing takes. */
   async *#slices(final: boolean): AsyncGenerator<Uint8Array, void, void> {
-    const { state, log } = this.#world;
-    const slices = encodeCheckpoint(state, () => log.end);
+    const { state, log, slice: limits } = this.#world;
+    const slices = encodeCheckpoint(state, () => log.end, limits);
     let slice = slices.next();
     for (; slice.done !== true; slice = slices.next()) {
       yield slice.value;

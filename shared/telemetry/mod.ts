@@ -1,5 +1,6 @@
 /** What a process tells about itself: log lines and metrics. Neither keeps any global state. */
 export { BUCKETS_MAX, Histogram, LATENCY_BOUNDS_SECONDS } from "./histogram.ts";
+export { LAG_BOUNDS_SECONDS, LAG_INTERVAL_MS, LoopLag } from "./loop_lag.ts";
 export {
   FIELD_CHARACTERS_MAX,
   FIELDS_MAX,

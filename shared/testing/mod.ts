@@ -10,7 +10,8 @@ export { SimDatagrams } from "./sim_datagrams.ts";
 export { SimDisk, type SimDiskOptions } from "./sim_disk.ts";
 export type { PlannedFailure, PowerCutMoment } from "./sim_disk_power.ts";
 export { type SimDiskOperation, SimDiskTrace } from "./sim_disk_trace.ts";
-export { SECTOR_BYTES } from "./sim_file_data.ts";
+export { SECTOR_BYTES, SimFileData } from "./sim_file_data.ts";
+export { SimNames } from "./sim_names.ts";
 export { SimNetwork, type SimNetworkOptions } from "./sim_network.ts";
 export {
   tlsAuthority,

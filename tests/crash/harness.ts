@@ -74,6 +74,12 @@ const NAMES_MAX = [8, 16, 60];
 const LIVES_MAX = 6;
 const STEPS_MAX = [20, 80, 250];
 const DATA_PATH = "/data";
+/** Small slices, so that work and crashes fall between them. */
+const CHECKPOINT_SLICES = [
+  {},
+  { checkpointSlice: { bytes: 1, work: 1 } },
+  { checkpointSlice: { bytes: 100, work: 4 } },
+];
 
 /** Runs one seed; rejects with {@linkcode SeedFailure}. */
 export async function runSeed(seed: number, options: SeedOptions = {}): Promise<SeedReport> {
@@ -134,6 +140,7 @@ class SeedRun {
         finishSyncIntervalMs: random.pick([1, 10]),
         ...relaxed,
         compaction: { rateBytes: 2 ** 40, deadBytesMin: 300 },
+        ...random.pick(CHECKPOINT_SLICES),
       },
       channel: { msgTimeoutMsMax: 7_200_000, consumersMax: 0, requeueOnDisconnect: true },
       topicsMax: 100,

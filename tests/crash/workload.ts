@@ -41,6 +41,7 @@ const STEPS: readonly Step[] = [
   { weight: 2, run: pauseChannel },
   { weight: 2, run: touchOne },
   { weight: 2, run: (life) => life.clock.run(life.random.between(500, 4000)) },
+  { weight: 1, run: (life) => void life.broker.scrubber.start() },
   { weight: 1, run: emptyTopic },
   { weight: 1, run: emptyChannel },
   { weight: 1, run: deleteChannel },

@@ -114,6 +114,31 @@ export class Process implements AsyncDisposable {
     await this.#ended;
   }
 
+  /** {@linkcode Process.kill} in a while, unless it has ended by then. */
+  async killAfter(delayMs: number): Promise<void> {
+    this.#asked = true;
+    const timer = setTimeout(() => this.code === null && this.#child.kill("SIGKILL"), delayMs);
+    await this.#ended;
+    clearTimeout(timer);
+  }
+
+  /** Whether it ends within `delayMs`, for whatever reason. */
+  async endsWithin(delayMs: number): Promise<boolean> {
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    const late = new Promise<false>((resolve) => {
+      timer = setTimeout(() => resolve(false), delayMs);
+    });
+    const ended = await Promise.race([this.#ended.then(() => true), late]);
+    clearTimeout(timer);
+    return ended;
+  }
+
+  /** Asks for an orderly stop and does not wait for it. */
+  askToStop(): void {
+    this.#asked = true;
+    if (this.code === null) this.#child.kill("SIGTERM");
+  }
+
   async [Symbol.asyncDispose](): Promise<void> {
     if (this.code !== null && !this.#asked) {
       const last = this.lines.slice(-LOG_LINES_SHOWN).join("\n");
@@ -202,7 +227,7 @@ export class Service extends HttpProcess {
    * does not override an earlier one, so ports are given only when `args` names none.
    */
   static async start(name: ServiceName, args: readonly string[] = []): Promise<Service> {
-    const service = new Service(name, [...defaultArguments(args), ...args]);
+    const service = Service.spawn(name, args);
     try {
       await service.ready();
       return service;
@@ -210,6 +235,11 @@ export class Service extends HttpProcess {
       await service[Symbol.asyncDispose]();
       throw error;
     }
+  }
+
+  /** Starts a service as {@linkcode Service.start} does, and waits for nothing. */
+  static spawn(name: ServiceName, args: readonly string[] = []): Service {
+    return new Service(name, [...defaultArguments(args), ...args]);
   }
 
   /** Starts a broker on a data folder. */

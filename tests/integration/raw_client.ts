@@ -88,6 +88,12 @@ export class RawClient implements AsyncDisposable {
     return this.request(join(text(`MPUB ${topic}\n`), sized(batch)));
   }
 
+  /** Only what this client wants of the negotiation: how long it may work on a message. */
+  identify(msgTimeoutMs: number): Promise<void> {
+    const wish = sized(text(JSON.stringify({ msg_timeout: msgTimeoutMs })));
+    return this.request(join(text("IDENTIFY\n"), wish));
+  }
+
   sub(topic: string, channel: string): Promise<void> {
     return this.request(text(`SUB ${topic} ${channel}\n`));
   }
@@ -102,6 +108,10 @@ export class RawClient implements AsyncDisposable {
 
   req(id: string, deferMs: number): void {
     this.send(text(`REQ ${id} ${deferMs}\n`));
+  }
+
+  touch(id: string): void {
+    this.send(text(`TOUCH ${id}\n`));
   }
 
   /** Resolves when the connection has ended. */

@@ -1,0 +1,278 @@
+/**
+ * A real broker at work in this process: real disk, clock, sockets and event loop, with a disk that
+ * writes down what it is asked for, and clients whose knowledge is written down with it. All that
+ * they know has an index in the recording, so it can be held against the folder as it could have been
+ * at any moment: see `image_judge.ts`.
+ */
+import { Service, type ServiceSettings } from "@sluice/broker/service";
+import { brokerSettings } from "@sluice/broker/config";
+import { loadSettings } from "@sluice/shared/config";
+import {
+  serveHttp,
+  serveHttps,
+  SystemClock,
+  SystemDisk,
+  SystemNetwork,
+  SystemRandom,
+} from "@sluice/shared/runtime/system";
+import { Logger } from "@sluice/shared/telemetry";
+import type { SeededRandom } from "@sluice/shared/testing";
+import { RawClient } from "../integration/raw_client.ts";
+import { RecordingDisk } from "./recording_disk.ts";
+
+/** What is known of one message. Times are indices of the recording; Infinity: never. */
+export interface Sent {
+  readonly topic: string;
+  readonly body: string;
+  confirmedAt: number;
+  id: string | null;
+  /** When the id was first seen. */
+  idAt: number;
+  /** By channel: when a FIN was sent, and when it was known to be on disk. */
+  readonly finishes: Map<string, { sentAt: number; durableAt: number }>;
+}
+
+/** What is known of a topic that comes and goes. */
+export interface Fleeting {
+  readonly name: string;
+  createdAt: number;
+  deleteSentAt: number;
+  deletedAt: number;
+}
+
+/** A run, recorded. */
+export interface ImageRun {
+  readonly settings: ServiceSettings;
+  readonly disk: RecordingDisk;
+  readonly messages: Map<string, Sent>;
+  readonly fleeting: readonly Fleeting[];
+  /** When the topics and channels that stay were there. */
+  readonly setUpAt: number;
+  readonly channels: readonly (readonly [topic: string, channel: string])[];
+}
+
+const CHANNELS = [["orders", "worked"], ["orders", "slow"], ["alone", "c"]] as const;
+const LOG_FILE_BYTES = 64 * 1024;
+const FLAGS = ["--ring-bytes=1MiB", "--max-msg-size=64KiB", "--max-body-size=128KiB"];
+const PRODUCERS = 2;
+const PIPELINE = 4;
+/** What is deferred keeps its log file: for long only at the end of a run. */
+const DEFER_MS_MAX = 100;
+const DEFER_LATE_MS_MAX = 60_000;
+const LATE_SHARE = 0.8;
+/** So often a checkpoint and the removal of files are asked for. */
+const MAINTAIN_MESSAGES = 60;
+/** `slow` takes nothing for so many messages, then all, and so on. */
+const SLOW_MESSAGES = 400;
+
+/** Runs the broker on an empty folder until so many messages are confirmed. */
+export async function recordRun(
+  path: string,
+  random: SeededRandom,
+  messages: number,
+): Promise<ImageRun> {
+  const clock = new SystemClock();
+  const disk = new RecordingDisk(new SystemDisk());
+  const settings = settingsOf(path);
+  const problems: string[] = [];
+  const service = await Service.start(settings, {
+    disk,
+    clock,
+    random: new SystemRandom(),
+    network: new SystemNetwork(clock),
+    serveHttp,
+    serveHttps,
+    readTextFile: (path) => Promise.reject(new Error(`"${path}" is not asked for`)),
+    httpGet: () => Promise.reject(new Error("nobody is asked")),
+    logger: new Logger({ sink: (line) => problems.push(line), clock, level: "warn" }),
+    memory: () => ({}),
+    onBroken: (error) => problems.push(String(error)),
+  });
+  try {
+    const recorder = new Recorder(service, disk, random, messages);
+    const run = await recorder.run();
+    if (problems.length > 0) throw new Error(`The broker complains: ${problems.join("\n")}`);
+    return { ...run, settings };
+  } finally {
+    await service.stop();
+  }
+}
+
+/** The broker's settings for a folder, with files smaller than a flag would allow. */
+export function settingsOf(path: string): ServiceSettings {
+  const declaration = brokerSettings("host");
+  const { values } = loadSettings(declaration, {
+    args: [
+      `--data-path=${path}`,
+      "--tcp-address=127.0.0.1:0",
+      "--http-address=127.0.0.1:0",
+      ...FLAGS,
+    ],
+    env: {},
+    readFile: () => "",
+  });
+  return {
+    declaration,
+    values: { ...values, logFileBytes: LOG_FILE_BYTES },
+    hostname: "host",
+    nodeIdGiven: false,
+  };
+}
+
+class Recorder {
+  readonly #service: Service;
+  readonly #disk: RecordingDisk;
+  readonly #random: SeededRandom;
+  readonly #goal: number;
+  readonly #messages = new Map<string, Sent>();
+  readonly #fleeting: Fleeting[] = [];
+  #confirmed = 0;
+  #maintaining: Promise<void> = Promise.resolve();
+
+  constructor(service: Service, disk: RecordingDisk, random: SeededRandom, goal: number) {
+    this.#service = service;
+    this.#disk = disk;
+    this.#random = random;
+    this.#goal = goal;
+  }
+
+  async run(): Promise<Omit<ImageRun, "settings">> {
+    for (const topic of new Set(CHANNELS.map(([topic]) => topic))) {
+      await this.#order(`/topic/create?topic=${topic}`);
+    }
+    for (const [topic, channel] of CHANNELS) {
+      await this.#order(`/channel/create?topic=${topic}&channel=${channel}`);
+    }
+    const setUpAt = this.#disk.now;
+    {
+      await using clients = new AsyncDisposableStack();
+      const connect = async () => clients.use(await RawClient.connect(this.#service.tcp.port));
+      const slow = await connect();
+      const consumers = [
+        this.#consume(await connect(), "orders", "worked", 100),
+        this.#consume(await connect(), "alone", "c", 100),
+        this.#consume(slow, "orders", "slow", 0),
+      ];
+      const work = [this.#comeAndGo()];
+      for (let number = 0; number < PRODUCERS; number++) {
+        const client = await connect();
+        for (let lane = 0; lane < PIPELINE; lane++) work.push(this.#produce(client, slow));
+      }
+      await Promise.all([...work, ...consumers]);
+    }
+    await this.#maintaining;
+    return {
+      disk: this.#disk,
+      messages: this.#messages,
+      fleeting: this.#fleeting,
+      setUpAt,
+      channels: CHANNELS,
+    };
+  }
+
+  get #isOver(): boolean {
+    return this.#confirmed >= this.#goal;
+  }
+
+  get #deferMsMax(): number {
+    return this.#confirmed < this.#goal * LATE_SHARE ? DEFER_MS_MAX : DEFER_LATE_MS_MAX;
+  }
+
+  async #produce(client: RawClient, slow: RawClient): Promise<void> {
+    const random = this.#random;
+    while (!this.#isOver) {
+      const kind = random.below(10);
+      const topic = random.below(3) === 0 ? "alone" : "orders";
+      const sent = this.#newMessages(topic, kind === 0 ? random.between(2, 12) : 1);
+      const bodies = sent.map(({ body }) => body);
+      if (kind === 0) await client.mpub(topic, bodies);
+      else if (kind === 1) {
+        await client.dpub(topic, 1 + random.below(this.#deferMsMax), bodies[0]!);
+      } else await client.pub(topic, bodies[0]!);
+      this.#confirm(sent);
+      // Takes turns: what waits makes a backlog, what is taken lets files go.
+      slow.rdy(Math.floor(this.#confirmed / SLOW_MESSAGES) % 2 === 0 ? 0 : 200);
+    }
+  }
+
+  /** Finishes most, requeues some; what is confirmed on the same connection proves the rest. */
+  async #consume(client: RawClient, topic: string, channel: string, rdy: number): Promise<void> {
+    const random = this.#random;
+    const key = `${topic}/${channel}`;
+    let finishes: Sent[] = [];
+    client.onMessage = ({ id, body }) => {
+      const sent = this.#messages.get(body.split(" ", 1)[0]!);
+      if (sent === undefined) throw new Error(`"${body}" was never sent`);
+      if (sent.id === null) sent.idAt = this.#disk.now;
+      sent.id = id;
+      if (random.below(12) === 0) return client.req(id, random.below(this.#deferMsMax));
+      client.fin(id);
+      sent.finishes.set(key, { sentAt: this.#disk.now, durableAt: Infinity });
+      finishes.push(sent);
+    };
+    await client.sub(topic, channel);
+    client.rdy(rdy);
+    while (!this.#isOver) {
+      const finished = finishes;
+      finishes = [];
+      const sent = this.#newMessages("alone", 1);
+      await client.pub("alone", sent[0]!.body);
+      this.#confirm(sent);
+      for (const { finishes } of finished) finishes.get(key)!.durableAt = this.#disk.now;
+    }
+  }
+
+  /** Makes a topic, publishes to it and deletes it, again and again. */
+  async #comeAndGo(): Promise<void> {
+    while (!this.#isOver) {
+      const name = `fleeting${this.#fleeting.length}`;
+      const topic: Fleeting = {
+        name,
+        createdAt: Infinity,
+        deleteSentAt: Infinity,
+        deletedAt: Infinity,
+      };
+      this.#fleeting.push(topic);
+      await this.#order(`/topic/create?topic=${name}`);
+      topic.createdAt = this.#disk.now;
+      await this.#order(`/channel/create?topic=${name}&channel=c`);
+      await this.#order(`/pub?topic=${name}`, "gone soon");
+      topic.deleteSentAt = this.#disk.now;
+      await this.#order(`/topic/delete?topic=${name}`);
+      topic.deletedAt = this.#disk.now;
+    }
+  }
+
+  async #order(path: string, body = ""): Promise<void> {
+    const url = `http://127.0.0.1:${this.#service.httpPort}${path}`;
+    const response = await fetch(url, { method: "POST", body });
+    const text = await response.text();
+    if (response.status !== 200) throw new Error(`POST ${path}: ${response.status} ${text}`);
+  }
+
+  #newMessages(topic: string, count: number): Sent[] {
+    return Array.from({ length: count }, () => {
+      const name = String(this.#messages.size);
+      const body = `${name} ${".".repeat(this.#random.below(800))}`;
+      const sent = {
+        topic,
+        body,
+        confirmedAt: Infinity,
+        id: null,
+        idAt: Infinity,
+        finishes: new Map(),
+      };
+      this.#messages.set(name, sent);
+      return sent;
+    });
+  }
+
+  #confirm(messages: readonly Sent[]): void {
+    for (const sent of messages) sent.confirmedAt = this.#disk.now;
+    const before = this.#confirmed;
+    this.#confirmed += messages.length;
+    const isDue = Math.floor(this.#confirmed / MAINTAIN_MESSAGES) >
+      Math.floor(before / MAINTAIN_MESSAGES);
+    if (isDue) this.#maintaining = this.#service.broker.storage.maintain();
+  }
+}
