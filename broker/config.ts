@@ -1,7 +1,6 @@
 /**
  * The settings of the broker: every flag of nsqd under its own name and with its own default, and
  * what only Sluice has. A flag of nsqd without a meaning here is accepted and says so at the start.
- * One whose absence would make the broker less safe (authorization) is refused until it exists.
  */
 import { createHash } from "node:crypto";
 import { crc32 } from "node:zlib";
@@ -23,6 +22,7 @@ import {
   text,
   type ValuesOf,
 } from "@sluice/shared/config";
+import { authorizationProblems, authorizationSettings } from "./authorization_settings.ts";
 import { statisticsSettings } from "./config_statistics.ts";
 import { nsqdFlagsRefused, nsqdFlagsWithoutEffect } from "./nsqd_flags.ts";
 import { QUOTA_ACTIONS } from "./quota.ts";
@@ -70,6 +70,7 @@ function allSettings(hostname: string) {
     ...clientSettings(),
     ...statisticsSettings(),
     ...tlsSettings(),
+    ...authorizationSettings(),
     ...processSettings(hostname),
     ...nsqdFlagsWithoutEffect(),
     ...nsqdFlagsRefused(),
@@ -141,14 +142,15 @@ function discoverySettings() {
       name: "http-client-connect-timeout",
       kind: durationMs({ min: 1 }),
       default: "2s",
-      doc: "How long a connection to the HTTP API of a discovery service may take.",
+      doc:
+        "How long a connection to the HTTP API of a discovery or authorization service may take.",
       group,
     }),
     httpClientRequestTimeoutMs: setting({
       name: "http-client-request-timeout",
       kind: durationMs({ min: 1 }),
       default: "5s",
-      doc: "How long a request to the HTTP API of a discovery service may take.",
+      doc: "How long a request to the HTTP API of a discovery or authorization service may take.",
       group,
     }),
     topologyRegion: setting({
@@ -495,6 +497,7 @@ function brokenRelations(values: BrokerValues): string[] {
     ...outOfOrder(sizes, showBytes),
     ...sharedAddresses(doors),
     ...brokenTlsRelations(values),
+    ...authorizationProblems(values),
   ];
 }
 

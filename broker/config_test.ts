@@ -21,7 +21,6 @@ function problemsOf(...args: string[]): readonly string[] {
 
 Deno.test("brokerSettings() refuses to start without the safety that was asked for", () => {
   const rows = [
-    "--auth-http-address=127.0.0.1:8080",
     "--enable-experiment=topology-aware-consumption",
   ];
   for (const flag of rows) {
@@ -130,7 +129,6 @@ Deno.test("brokerSettings() takes nsqd's flags that mean nothing here, with a no
     "--sync-timeout=2s",
     "--queue-scan-worker-pool-max=4",
     "--queue-scan-selection-count=20",
-    "--auth-http-request-method=post",
     "--verbose",
     "--worker-id=1",
   ];
@@ -223,6 +221,25 @@ Deno.test("brokerSettings() takes a size or auto for what is kept free of the di
     assert.deepEqual(option, { body: value, json });
   }
   assert.equal(load("--log-bytes-max=256MiB").values.logBytesMax, 2 ** 28);
+});
+
+Deno.test("brokerSettings() judges what authorization is configured with", () => {
+  const rows: readonly (readonly [readonly string[], number])[] = [
+    [["--auth-http-address=127.0.0.1:8080", "--auth-http-address=https://auth/x"], 0],
+    [["--auth-http-address=http://user:secret@auth/"], 1],
+    [["--auth-http-address=ftp://auth/"], 1],
+    [["--auth-http-request-method=post"], 0],
+    [["--jwt-audience=a"], 1],
+    [["--jwt-issuer=a", "--jwt-secret-file=/x"], 0],
+  ];
+  for (const [flags, problems] of rows) {
+    const found = problemsOf(...flags);
+    assert.equal(found.length, problems, flags.join(" "));
+    assert.equal(found.join().includes("secret@"), false);
+  }
+  const { values } = load("--auth-http-address=a:1", "--auth-http-address=b:1");
+  const option = configOption(DECLARATION, values, "auth_http_addresses");
+  assert.deepEqual(option, { body: '["a:1","b:1"]', json: true });
 });
 
 Deno.test("brokerSettings() answers /config under nsqd's names", () => {

@@ -4,11 +4,13 @@
  *
  * Exit codes: 0 stopped as asked, 1 could not start, 2 the log failed (restart it: it recovers).
  */
+import { AuthorizationFileError } from "@sluice/shared/authorization";
 import { type Address, SettingsError, startUp } from "@sluice/shared/config";
 import { readBody } from "@sluice/shared/http";
 import { LogError } from "@sluice/shared/log";
 import { AddressInUseError, DiskError } from "@sluice/shared/runtime";
 import {
+  askHttp,
   processFigures,
   reclaimUnixSocket,
   serveHttp,
@@ -54,6 +56,7 @@ async function main(): Promise<number> {
       serveHttps,
       readTextFile: (path) => Deno.readTextFile(path),
       httpGet,
+      askHttp,
       logger,
       memory: memoryFigures,
       process: processFigures,
@@ -119,7 +122,8 @@ try {
 } catch (error) {
   const expected = error instanceof SettingsError || error instanceof ListenError ||
     error instanceof DiskError || error instanceof LogError ||
-    error instanceof AddressInUseError || error instanceof TlsFilesError;
+    error instanceof AddressInUseError || error instanceof TlsFilesError ||
+    error instanceof AuthorizationFileError;
   if (!expected) throw error;
   console.error(error.message);
   Deno.exit(1);

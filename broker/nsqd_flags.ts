@@ -3,21 +3,11 @@
  * accepted with a notice, so that an nsqd command line starts a broker. Those whose absence nobody
  * should overlook, such as authorization, are refused as soon as they ask for something.
  */
-import {
-  boolean,
-  bytes,
-  choice,
-  durationMs,
-  integer,
-  list,
-  setting,
-  text,
-} from "@sluice/shared/config";
+import { boolean, bytes, durationMs, integer, list, setting, text } from "@sluice/shared/config";
 
 const NO_SCAN = "Sluice wakes when a message is due and scans nothing; the setting has no effect";
 const ALWAYS_SYNCED =
   "Sluice confirms a message only when it is on disk; the setting has no effect";
-const NO_AUTH = "authorization is not supported yet by this version; the setting has no effect";
 
 /** Flags that change nothing here. */
 export function nsqdFlagsWithoutEffect() {
@@ -78,27 +68,12 @@ export function nsqdFlagsWithoutEffect() {
       doc: "Sluice wakes when a message is due and scans nothing.",
       accepted: NO_SCAN,
     }),
-    authHttpRequestMethod: setting({
-      name: "auth-http-request-method",
-      kind: choice(["get", "post"]),
-      default: "get",
-      doc: "The method of authorization requests.",
-      accepted: NO_AUTH,
-    }),
   };
 }
 
 /** Flags that ask for something this version cannot give. */
 export function nsqdFlagsRefused() {
   return {
-    authHttpAddresses: setting({
-      name: "auth-http-address",
-      kind: list(text()),
-      default: [],
-      file: "auth_http_addresses",
-      doc: "The services asked what a client may do.",
-      refused: notYet("authorization"),
-    }),
     enableExperiment: setting({
       name: "enable-experiment",
       kind: list(text()),

@@ -10,6 +10,7 @@ import { type Address, listenTarget } from "@sluice/shared/config";
 import type { IdentifyOptions } from "@sluice/shared/protocol";
 import {
   AddressInUseError,
+  type AskHttp,
   type Clock,
   type Datagrams,
   type Disk,
@@ -26,6 +27,8 @@ import {
   type ServeHttps,
 } from "@sluice/shared/runtime";
 import { type Logger, LoopLag, MetricsRegistry } from "@sluice/shared/telemetry";
+import { Authorization } from "@sluice/shared/authorization";
+import { authorizationOf } from "./authorization_settings.ts";
 import { Broker, type BrokerOptions } from "./broker.ts";
 import {
   type brokerSettings,
@@ -72,6 +75,7 @@ export interface ServiceSeams {
   readonly httpGet: HttpGet;
   /** Needed where figures go to statsd. */
   readonly datagrams?: Datagrams;
+  readonly askHttp: AskHttp;
   readonly logger: Logger;
   /** Memory figures of the process, for `/stats`. */
   readonly memory: () => Readonly<Record<string, number>>;
@@ -113,6 +117,7 @@ export class Service {
   readonly #lag: LoopLag;
   readonly #peers: LookupPeers;
   readonly #statsd: StatsdReporter | null;
+  readonly #authorization: Authorization;
   readonly #seams: ServiceSeams;
   readonly #settings: ServiceSettings;
 
@@ -120,27 +125,33 @@ export class Service {
     broker: Broker,
     doors: Doors,
     tcpListener: Listener,
+    authorization: Authorization,
     settings: ServiceSettings,
     seams: ServiceSeams,
   ) {
     this.broker = broker;
     this.#doors = doors;
+    this.#authorization = authorization;
     this.#settings = settings;
     this.#seams = seams;
     const { values } = settings;
     const { logger } = seams;
     const { tls, http, https } = doors;
+    const { authorizer } = authorization;
     const tlsRequired = effectiveTlsRequired(values);
     const handshakes = new Handshakes();
     this.tcp = new TcpServer(broker, tcpListener, {
       connectionsMax: values.connectionsMax,
       session: {
-        identify: identifyOptions(values, tls !== null),
+        identify: identifyOptions(values, tls !== null, authorizer.isRequired),
         messageBytesMax: values.maxMsgSizeBytes,
         bodyBytesMax: values.maxBodySizeBytes,
         requeueMsMax: values.maxReqTimeoutMs,
         deferMsMax: deferMsMax(values),
         consumersMax: values.maxChannelConsumers,
+        authorization: authorizer.isRequired
+          ? { authorizer, rechecks: values.authRecheckSubscriptions }
+          : null,
         tls: tls === null ? null : {
           settings: () => tls.settings,
           required: tlsRequired !== "false",
@@ -159,6 +170,7 @@ export class Service {
       process: seams.process,
       statsd: this.#statsd,
       lag: this.#lag,
+      authorization,
     }));
     logger.info(`TCP: listening on ${hostAndPort(this.tcp.hostname, this.tcp.port)}`);
     const handler = this.#httpHandler();
@@ -192,7 +204,25 @@ export class Service {
     settings: ServiceSettings,
     seams: ServiceSeams,
   ): Promise<Service> {
+    const authorization = await Authorization.open(authorizationOf(settings.values), seams);
+    try {
+      return await Service.#openBroker(authorization, doors, settings, seams);
+    } catch (error) {
+      await authorization.close();
+      throw error;
+    }
+  }
+
+  static async #openBroker(
+    authorization: Authorization,
+    doors: Doors,
+    settings: ServiceSettings,
+    seams: ServiceSeams,
+  ): Promise<Service> {
     const { logger } = seams;
+    if (!authorization.authorizer.isRequired) {
+      logger.warn("Everybody who can connect may publish, consume and delete: no source of grants");
+    }
     const broker = await Broker.open(
       { ...seams, recovering: doors.recovering },
       brokerOptions(settings),
@@ -214,7 +244,7 @@ export class Service {
     }
     try {
       const listener = await listenTcp(settings, seams, doors.tls !== null);
-      return new Service(broker, doors, listener, settings, seams);
+      return new Service(broker, doors, listener, authorization, settings, seams);
     } catch (error) {
       await broker.close();
       throw error;
@@ -246,6 +276,7 @@ export class Service {
     // What was accepted before is answered before its connection closes.
     await this.#unlessFailed(this.broker.storage.drain());
     await this.tcp.close();
+    await this.#authorization.close();
     await this.#unlessFailed(this.broker.close());
   }
 
@@ -282,6 +313,10 @@ export class Service {
       bodyBytesMax: values.maxBodySizeBytes,
       deferMsMax: deferMsMax(values),
       bodyTimeoutMs: HTTP_BODY_TIMEOUT_MS,
+      authorization: {
+        authorizer: this.#authorization.authorizer,
+        guardsApi: values.authHttpApi,
+      },
     });
   }
 
@@ -492,7 +527,11 @@ function deferMsMax(values: BrokerValues): number {
   return values.maxDeferTimeoutMs || values.maxReqTimeoutMs;
 }
 
-function identifyOptions(values: BrokerValues, tls: boolean): IdentifyOptions {
+function identifyOptions(
+  values: BrokerValues,
+  tls: boolean,
+  authRequired: boolean,
+): IdentifyOptions {
   return {
     version: REPORTED_VERSION,
     rdyCountMax: values.maxRdyCount,
@@ -509,7 +548,7 @@ function identifyOptions(values: BrokerValues, tls: boolean): IdentifyOptions {
     tls,
     snappy: values.snappy,
     deflate: values.deflate,
-    authRequired: false,
+    authRequired,
     topologyRegion: values.topologyRegion,
     topologyZone: values.topologyZone,
   };

@@ -3,7 +3,10 @@ import { deepStrictEqual as equal, match, ok, rejects } from "node:assert/strict
 import { loadSettings } from "@sluice/shared/config";
 import {
   AddressInUseError,
+  type AskHttp,
   DiskError,
+  HttpAskError,
+  replaceFile,
   type ServeHttpOptions,
   UNIX_PORT,
 } from "@sluice/shared/runtime";
@@ -19,7 +22,7 @@ import {
   type TlsIdentity,
   tlsPair,
 } from "@sluice/shared/testing";
-import { encodeIdentify, encodeSub } from "@sluice/shared/protocol";
+import { encodeAuth, encodeIdentify, encodeSub, utf8Bytes } from "@sluice/shared/protocol";
 import { brokerSettings } from "./config.ts";
 import { Client, HeldDisk, pub } from "./server/world_test.ts";
 import { READY_WAIT_MS } from "./server/http_listener.ts";
@@ -34,6 +37,7 @@ class Machine {
   readonly datagrams = new SimDatagrams();
   readonly broken: unknown[] = [];
   readonly lines: string[] = [];
+  askHttp: AskHttp = () => Promise.reject(new HttpAskError("nobody is asked"));
   httpTaken = false;
   http: ServeHttpOptions | null = null;
   https: ServeHttpOptions | null = null;
@@ -89,6 +93,7 @@ class Machine {
         return text === undefined ? Promise.reject(new Error("not found")) : Promise.resolve(text);
       },
       httpGet: () => Promise.reject(new Error("nobody is asked")),
+      askHttp: this.askHttp,
       datagrams: this.datagrams,
       logger: new Logger({ sink: (line) => this.lines.push(line), clock: this.clock }),
       memory: () => ({ heap_objects: 1 }),
@@ -111,10 +116,11 @@ class Machine {
     return client;
   }
 
-  async ask(method: string, path: string, body?: string): Promise<string> {
+  async ask(method: string, path: string, body?: string, token?: string): Promise<string> {
     ok(this.http !== null);
     const request = new Request(`http://127.0.0.1:4151${path}`, {
       method,
+      headers: token === undefined ? {} : { Authorization: `Bearer ${token}` },
       ...(body === undefined ? {} : { body }),
     });
     return await (await this.http.handler(request, "127.0.0.1:5")).text();
@@ -543,3 +549,95 @@ function tlsFiles(): Record<string, string> {
   const { cert, key } = tlsPair("server");
   return { cert, key };
 }
+
+const AUTH_REPLY = {
+  ttl: 60,
+  identity: "joe",
+  authorizations: [{ topic: "^t$", channels: [".*"], permissions: ["publish", "subscribe"] }],
+};
+
+Deno.test("a service without a source of grants says so once, and with one it does not", async () => {
+  const machine = new Machine();
+  const open = /Everybody who can connect may publish, consume and delete/;
+  await machine.stop(await machine.start());
+  equal(machine.lines.filter((line) => open.test(line)).length, 1);
+  machine.lines.length = 0;
+  await machine.stop(await machine.start("--auth-http-address=auth:1"));
+  equal(machine.lines.filter((line) => open.test(line)).length, 0);
+});
+
+Deno.test("a service with --auth-http-address authorizes TCP as nsqd does, and HTTP by bearer token", async () => {
+  const machine = new Machine();
+  const asked: string[] = [];
+  machine.askHttp = ({ url, method }, bounds) => {
+    asked.push(`${method} ${url}`);
+    equal([bounds.connectTimeoutMs, bounds.timeoutMs], [1_000, 3_000]);
+    const isKnown = url.includes("opensesame");
+    const text = JSON.stringify(isKnown ? AUTH_REPLY : { ttl: 1 });
+    return Promise.resolve({ status: 200, body: new TextEncoder().encode(text) });
+  };
+  const service = await machine.start(
+    "--auth-http-address=auth:1",
+    "--http-client-connect-timeout=1s",
+    "--http-client-request-timeout=3s",
+  );
+  const client = await machine.connect(
+    encodeIdentify({ feature_negotiation: true }),
+    encodeAuth(utf8Bytes("opensesame")),
+    pub("t", "a"),
+    encodeSub("t", "c"),
+  );
+  const [identified = "", ...rest] = client.take();
+  equal(JSON.parse(identified).auth_required, true);
+  equal(rest, ['{"identity":"joe","identity_url":"","permission_count":1}', "OK", "OK"]);
+  match(asked[0] ?? "", /^GET http:\/\/auth:1\/auth\?common_name=&remote_ip=.*&secret=opensesame&/);
+  const denied = await machine.connect(encodeAuth(utf8Bytes("wrong")));
+  equal(denied.take(), ["E_UNAUTHORIZED AUTH no authorizations found", "end"]);
+  match(await machine.ask("POST", "/pub?topic=t", "a"), /AUTH_REQUIRED/);
+  match(await machine.ask("GET", "/stats"), /AUTH_REQUIRED/);
+  equal(await machine.ask("POST", "/pub?topic=t", "a", "opensesame"), "OK");
+  match(await machine.ask("POST", "/pub?topic=other", "a", "opensesame"), /FORBIDDEN/);
+  equal(await machine.ask("GET", "/ping"), "OK");
+  equal(await machine.health(), [200, "ok", []]);
+  denied.close();
+  await machine.stop(service, client);
+  ok(!machine.lines.some((line) => /opensesame|wrong/.test(line)));
+});
+
+Deno.test("a service with --auth-http-api=false keeps nsqd's HTTP open", async () => {
+  const machine = new Machine();
+  const service = await machine.start("--auth-http-address=auth:1", "--auth-http-api=false");
+  equal(await machine.ask("POST", "/pub?topic=t", "a"), "OK");
+  match(await machine.ask("POST", "/v1/storage/scrub"), /AUTH_REQUIRED/);
+  const client = await machine.connect(pub("t", "a"));
+  equal(client.take(), ["E_AUTH_FIRST AUTH required before PUB", "end"]);
+  client.close();
+  await machine.stop(service);
+});
+
+Deno.test("a service takes changed grants without a restart, and stops watching when it stops", async () => {
+  const machine = new Machine();
+  const write = async (token: string) => {
+    const allow = [{ scopes: ["publish", "consume"], topics: ["t"] }];
+    const text = JSON.stringify({ identity: [{ name: "shop", token, allow }] });
+    await machine.simDisk.makeDirectory("/etc");
+    await replaceFile(machine.simDisk, "/etc/grants", utf8Bytes(text));
+  };
+  await rejects(machine.start("--grants-file=/etc/grants"), /Cannot use --grants-file/);
+  await write("first");
+  const service = await machine.start("--grants-file=/etc/grants");
+  const client = await machine.connect(
+    encodeAuth(utf8Bytes("first")),
+    encodeSub("t", "c"),
+    pub("t", "a"),
+  );
+  equal(client.take(), ['{"identity":"shop","identity_url":"","permission_count":1}', "OK", "OK"]);
+  await machine.clock.run(8_000);
+  equal(client.take(), []);
+  await write("second");
+  await machine.clock.run(11_000);
+  equal(client.take(), ['E_UNAUTHORIZED AUTH failed for SUB on "t" "c"', "end"]);
+  match(await machine.ask("POST", "/pub?topic=t", "a", "first"), /INVALID_TOKEN/);
+  equal(await machine.ask("POST", "/pub?topic=t", "a", "second"), "OK");
+  await machine.stop(service, client);
+});

@@ -67,6 +67,7 @@ async function withBroker(
       serveHttps,
       readTextFile: (path) => Deno.readTextFile(path),
       httpGet: () => Promise.reject(new Error("nobody is asked")),
+      askHttp: () => Promise.reject(new Error("nobody is asked")),
       logger: new Logger({ sink: () => {}, clock }),
       memory: () => ({}),
       onBroken: (error) => {

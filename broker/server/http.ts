@@ -22,6 +22,7 @@ import { type Broker, RefusedError } from "../broker.ts";
 import type { Channel, Topic } from "../queue/mod.ts";
 import { CONFIG_VALUE_BYTES_MAX, type ConfigAccess, configRoutes } from "./config_http.ts";
 import { healthRoute } from "./health_http.ts";
+import { HttpAccess, type HttpAuthorization, openHttp } from "./http_access.ts";
 import { refusal } from "./http_refusal.ts";
 import { HttpPublisher, type HttpPublisherOptions } from "./http_publish.ts";
 import type { Session } from "./session.ts";
@@ -45,6 +46,8 @@ export interface HttpOptions extends HttpPublisherOptions {
   /** The settings for `/config/:opt`. */
   readonly config: ConfigAccess;
   readonly memory: () => Readonly<Record<string, number>>;
+  /** Who may use which route; as open as nsqd when absent. */
+  readonly authorization?: HttpAuthorization;
 }
 
 const NANOSECONDS_PER_MS = 1_000_000;
@@ -57,26 +60,49 @@ export function brokerHttp(
   options: HttpOptions,
 ): (request: Request, remoteAddress: string) => Response | Promise<Response> {
   const publisher = new HttpPublisher(broker, options);
-  const door = new Door(broker, sessions, metrics, options);
+  const access = new HttpAccess(options.authorization ?? openHttp(), broker);
   const app = nsqHttp({
     logger: broker.logger,
-    routes: [
-      ...door.routes(),
-      ...storageRoutes(broker),
-      ...topicPolicyRoutes(broker),
-      healthRoute(broker),
-      { method: "POST", path: "/pub", handle: ({ request }) => publisher.publish(request) },
-      { method: "POST", path: "/mpub", handle: ({ request }) => publisher.publishMany(request) },
-    ],
+    routes: brokerRoutes(broker, sessions, metrics, options, publisher)
+      .map((route) => access.guarded(route)),
   });
+  const permitted = async (
+    request: Request,
+    remoteAddress: string,
+    publish: () => Promise<Response>,
+  ) => await access.refusePublish(request, remoteAddress) ?? await publish();
   return (request, remoteAddress) => {
     if (request.method === "POST") {
       const path = pathOf(request.url);
-      if (path === "/pub") return publisher.publish(request);
-      if (path === "/mpub") return publisher.publishMany(request);
+      if (path === "/pub") {
+        if (access.isOpen) return publisher.publish(request);
+        return permitted(request, remoteAddress, () => publisher.publish(request));
+      }
+      if (path === "/mpub") {
+        if (access.isOpen) return publisher.publishMany(request);
+        return permitted(request, remoteAddress, () => publisher.publishMany(request));
+      }
     }
     return app.fetch(request, { remoteAddress });
   };
+}
+
+/** Every route there is. */
+export function brokerRoutes(
+  broker: Broker,
+  sessions: ReadonlySet<Session>,
+  metrics: MetricsRegistry,
+  options: HttpOptions,
+  publisher = new HttpPublisher(broker, options),
+): HttpRoute[] {
+  return [
+    ...new Door(broker, sessions, metrics, options).routes(),
+    ...storageRoutes(broker),
+    ...topicPolicyRoutes(broker),
+    healthRoute(broker),
+    { method: "POST", path: "/pub", handle: ({ request }) => publisher.publish(request) },
+    { method: "POST", path: "/mpub", handle: ({ request }) => publisher.publishMany(request) },
+  ];
 }
 
 /** The path of an absolute URL, without parsing all of it. */

@@ -1,4 +1,5 @@
 /** The broker's metrics: read from its counters when they are scraped. */
+import type { Authorization } from "@sluice/shared/authorization";
 import type { ProcessFigures } from "@sluice/shared/runtime";
 import {
   type LoopLag,
@@ -23,6 +24,7 @@ export interface MetricsSource {
   /** `null` without TLS. */
   readonly certificateExpiresWallMs: number | null;
   readonly lag: LoopLag;
+  readonly authorization?: Authorization;
 }
 
 /** Registers everything there is to say. `source` is asked at each scrape, not before. */
@@ -335,6 +337,37 @@ export function registerMetrics(registry: MetricsRegistry, source: () => Metrics
     "sluice_event_loop_lag_max_seconds",
     "The latest that one of them went off since the start.",
     () => source().lag.maxMs / 1000,
+  );
+
+  counter(
+    "sluice_auth_unknown_total",
+    "Times a secret, token or certificate was known to no source of grants.",
+    () => source().authorization?.authorizer.unknownCount ?? 0,
+  );
+  counter(
+    "sluice_auth_unavailable_total",
+    "Times it could not be said what a client may do.",
+    () => source().authorization?.authorizer.unavailableCount ?? 0,
+  );
+  counter(
+    "sluice_auth_service_requests_total",
+    "Requests sent to authorization services.",
+    () => source().authorization?.servers?.requestCount ?? 0,
+  );
+  counter(
+    "sluice_auth_service_failures_total",
+    "Answers of authorization services that were missing or unusable.",
+    () => source().authorization?.servers?.failureCount ?? 0,
+  );
+  gauge(
+    "sluice_auth_stale_files",
+    "Files of authorization that cannot be read or understood, so that older content is in use.",
+    () => source().authorization?.staleFiles ?? 0,
+  );
+  gauge(
+    "sluice_auth_grants_bytes",
+    "Memory that holds grants in use.",
+    () => source().authorization?.authorizer.heldBytes ?? 0,
   );
 
   registry.gauge(

@@ -12,6 +12,8 @@
  *   ({@linkcode Session.blocked}) and so stops reading: the client waits, nothing grows.
  * - A body above the broker's threshold is not gathered: it goes to the log in parts as it arrives,
  *   and comes from there in parts when it is delivered.
+ * - While it is asked elsewhere what the client may do, the session stops in front of the command in the
+ *   same way: see `session_access.ts`.
  * - A fatal error ends the session once everything before it has been answered.
  *
  * How answers are sent and how the connection ends is the link's: see `session_link.ts`.
@@ -78,6 +80,14 @@ import type {
 import type { LayeredConnection } from "./connection_layers.ts";
 import { LargeBodySource } from "./large_body_source.ts";
 import { PublishTargets } from "./publish_targets.ts";
+import { remoteHost } from "./remote_host.ts";
+import {
+  CLEAR,
+  PENDING,
+  SessionAccess,
+  type SessionAuthorization,
+  type SessionSecurity,
+} from "./session_access.ts";
 import { type LinkOwner, SessionLink } from "./session_link.ts";
 import { needsUpgrade, type TlsDoor, upgrade } from "./upgrade.ts";
 
@@ -94,6 +104,8 @@ export interface SessionOptions {
   readonly consumersMax: number;
   /** `null` when the broker has no certificate. */
   readonly tls: TlsDoor | null;
+  /** How clients are authorized; everybody may do everything when absent. */
+  readonly authorization?: SessionAuthorization | null;
 }
 
 /** What a subscribed session has. */
@@ -112,6 +124,8 @@ export class Session implements ConsumerPort, LinkOwner {
   readonly connectedWallMs: number;
   readonly targets = new PublishTargets();
   readonly connection: LayeredConnection;
+  /** What the client may do; null when everybody may do everything. */
+  readonly access: SessionAccess | null;
 
   readonly #broker: Broker;
   readonly #options: SessionOptions;
@@ -151,7 +165,25 @@ export class Session implements ConsumerPort, LinkOwner {
     this.#mpub = new MpubScanner(options);
     this.connectedWallMs = broker.clock.wallMs();
     this.#link = new SessionLink(broker, connection, this);
+    const { authorization = null } = options;
+    this.access = authorization && new SessionAccess(
+      authorization,
+      broker.clock,
+      () => ({ remoteIp: remoteHost(connection.remoteAddress), ...this.#security }),
+      (error) => {
+        if (!this.#link.ended) this.#fatal(error);
+      },
+    );
     this.#settleLink();
+  }
+
+  /** What the handshake has shown of the client. */
+  get #security(): SessionSecurity {
+    const { tls } = this.#options;
+    const { tlsState } = this.connection;
+    if (tls === null || tlsState === null) return CLEAR;
+    const isVerified = tls.settings().clientPolicy === "require-verify";
+    return { isTls: true, commonName: tlsState.commonName, isCertificateVerified: isVerified };
   }
 
   /** Whether the connection is closed: nothing is read any more. */
@@ -254,6 +286,7 @@ export class Session implements ConsumerPort, LinkOwner {
 
   closed(): void {
     this.#unstage();
+    this.access?.close();
     this.#onClose(this);
   }
 
@@ -290,7 +323,9 @@ export class Session implements ConsumerPort, LinkOwner {
           break;
       }
       if (this.#retry !== null) {
-        this.#link.blockForRoom();
+        const pending = this.access?.pending ?? null;
+        if (pending === null) this.#link.blockForRoom();
+        else this.#link.blockUntil(pending);
         return;
       }
     }
@@ -306,7 +341,7 @@ export class Session implements ConsumerPort, LinkOwner {
       case Verb.PUB:
         return this.#expectPublish(checkPub(line));
       case Verb.MPUB:
-        return this.#expectPublish(checkMpub(line));
+        return this.#expectMpub(checkMpub(line));
       case Verb.DPUB: {
         const deferMs = parseDpub(line, this.#options.deferMsMax);
         if (typeof deferMs !== "number") return this.#fatal(deferMs);
@@ -344,6 +379,22 @@ export class Session implements ConsumerPort, LinkOwner {
     else this.#decoder.expectBody();
   }
 
+  /** Unlike PUB and DPUB, MPUB is authorized before its body is read, as in nsqd. */
+  #expectMpub(refusal: ProtocolError | undefined): void {
+    if (refusal !== undefined) this.#fatal(refusal);
+    else if (this.#mayPublish(Verb.MPUB, CommandEvent.LINE)) this.#decoder.expectBody();
+  }
+
+  /** Whether a publish is authorized. If not yet, `event` is handled again once that is known. */
+  #mayPublish(verb: PublishVerb, event: CommandEvent): boolean {
+    if (this.access === null) return true;
+    const refusal = this.access.checkPublish(verb, this.#decoder.line);
+    if (refusal === null) return true;
+    if (refusal === PENDING) this.#retry = event;
+    else this.#fatal(refusal);
+    return false;
+  }
+
   #bodySize(): void {
     const { bodySize } = this.#decoder;
     const { messageBytesMax, bodyBytesMax } = this.#options;
@@ -374,6 +425,8 @@ export class Session implements ConsumerPort, LinkOwner {
 
   /** Has the body come in pieces, which go on to the log. */
   #beginUpload(verb: PublishVerb): void {
+    // Before its bytes get to the log, rather than after the body as for a small one.
+    if (!this.#mayPublish(verb, CommandEvent.BODY_SIZE)) return;
     const { line } = this.#decoder;
     try {
       this.#broker.admit();
@@ -447,13 +500,27 @@ export class Session implements ConsumerPort, LinkOwner {
       case Verb.IDENTIFY:
         return this.#identify();
       case Verb.AUTH:
-        return this.#fatal(authDisabled());
+        return this.#auth();
     }
+  }
+
+  #auth(): void {
+    if (this.access === null) return this.#fatal(authDisabled());
+    const { bodyBuffer, bodyStart, bodyEnd } = this.#decoder;
+    const answer = this.access.authenticate(bodyBuffer, bodyStart, bodyEnd);
+    if (answer === PENDING) {
+      this.#retry = CommandEvent.BODY;
+      return;
+    }
+    if (answer instanceof ProtocolError) return this.#fatal(answer);
+    this.#unstage();
+    this.#link.reply(answer);
   }
 
   #publish(verb: PublishVerb, deferMs: number): void {
     const { bodyBuffer, bodyStart, bodyEnd } = this.#decoder;
     const broker = this.#broker;
+    if (!this.#mayPublish(verb, CommandEvent.BODY)) return;
     let topic: Topic;
     try {
       broker.admit();
@@ -594,12 +661,14 @@ export class Session implements ConsumerPort, LinkOwner {
     const refusal = checkSub(line);
     if (refusal !== undefined) return this.#fatal(refusal);
     const broker = this.#broker;
-    if (!broker.hasRoom(line.end - line.start, 2)) {
+    const topicName = nameText(line.buffer, line.paramStart(0), line.paramEnd(0));
+    const channelName = nameText(line.buffer, line.paramStart(1), line.paramEnd(1));
+    const denial = this.access?.checkSubscribe(topicName, channelName) ?? null;
+    if (denial instanceof ProtocolError) return this.#fatal(denial);
+    if (denial === PENDING || !broker.hasRoom(line.end - line.start, 2)) {
       this.#retry = CommandEvent.LINE;
       return;
     }
-    const topicName = nameText(line.buffer, line.paramStart(0), line.paramEnd(0));
-    const channelName = nameText(line.buffer, line.paramStart(1), line.paramEnd(1));
     try {
       if (broker.exiting) return this.#fatal(subFailed("exiting"));
       if (broker.failure !== null) return this.#fatal(subFailed("the log cannot be written"));
@@ -613,6 +682,7 @@ export class Session implements ConsumerPort, LinkOwner {
       }
       this.#subscription = { topic, channel, consumer };
       this.#state = "subscribed";
+      this.access?.watch(topicName, channelName);
     } catch (error) {
       if (!(error instanceof RefusedError)) throw error;
       return this.#fatal(subFailed(error.message));

@@ -141,6 +141,17 @@ export class SessionLink implements DurableWaiter, Flushable, OutboxListener {
     this.#block(this.#broker.room());
   }
 
+  /** Stops reading until `event`, which does not reject, or until the connection is closed. */
+  blockUntil(event: Promise<void>): void {
+    if (this.closed) return;
+    this.#block(
+      new Promise((resolve) => {
+        this.#unblock = resolve;
+        void event.then(resolve);
+      }),
+    );
+  }
+
   /** Stops reading from a client that does not read. */
   blockIfUnread(): void {
     if (this.#unreadBytes >= REPLY_BYTES_MAX && !this.closed) this.#blockUntilUnblocked();

@@ -36,6 +36,9 @@ export interface ClientStats {
   readonly deflate: boolean;
   readonly snappy: boolean;
   readonly user_agent: string;
+  readonly authed?: true;
+  readonly auth_identity?: string;
+  readonly auth_identity_url?: string;
   readonly topology_zone: string;
   readonly topology_region: string;
   readonly pub_counts?: readonly { readonly topic: string; readonly count: number }[];
@@ -141,6 +144,7 @@ export function clientStats(session: Session): ClientStats {
     deflate: compression === "deflate",
     snappy: compression === "snappy",
     user_agent: settings.userAgent,
+    ...session.access?.stats,
     topology_zone: settings.topologyZone,
     topology_region: settings.topologyRegion,
     ...(published.length > 0 ? { pub_counts: published } : {}),

@@ -1,6 +1,6 @@
 /**
  * `GET` and `PUT /v1/topics/{topic}/policy`: what is decided for one topic and differs from the
- * broker's settings. Only peers on this machine are answered; others get 403 `FORBIDDEN`.
+ * broker's settings. Who may do so is decided in `http_access.ts`.
  *
  * ```
  * {"ack_mode":"write_ack"}                                       what is put; null is the broker's
@@ -36,16 +36,12 @@ export function topicPolicyRoutes(broker: Broker): HttpRoute[] {
     {
       method: "GET",
       path: PATH,
-      handle: (call) => {
-        checkLocal(call.remoteAddress);
-        return policyReply(broker, topicOf(broker, call.pathParameter("topic")));
-      },
+      handle: (call) => policyReply(broker, topicOf(broker, call.pathParameter("topic"))),
     },
     {
       method: "PUT",
       path: PATH,
       handle: async (call) => {
-        checkLocal(call.remoteAddress);
         const name = call.pathParameter("topic");
         topicOf(broker, name);
         const changes = await readChanges(broker, call.request);
@@ -127,15 +123,4 @@ function topicOf(broker: Broker, name: string): Topic {
   const topic = broker.topics.get(name);
   if (topic === undefined) throw new HttpError(404, "TOPIC_NOT_FOUND");
   return topic;
-}
-
-/** Throws unless a peer, `host:port`, is on this machine. */
-function checkLocal(remoteAddress: string): void {
-  if (!isLoopback(remoteAddress)) throw new HttpError(403, "FORBIDDEN");
-}
-
-/** Whether `host:port` is a loopback address, IPv4 or IPv6. */
-export function isLoopback(remoteAddress: string): boolean {
-  const host = remoteAddress.slice(0, remoteAddress.lastIndexOf(":")).replace(/^\[(.*)\]$/, "$1");
-  return /^(::ffff:)?127\.\d{1,3}\.\d{1,3}\.\d{1,3}$/i.test(host) || host === "::1";
 }

@@ -93,6 +93,8 @@ export interface WorldOptions {
   readonly disk?: SimDisk;
   /** Puts something between the network and the server. */
   readonly listener?: (listener: Listener) => Listener;
+  /** Takes the lines of the log. */
+  readonly log?: (line: string) => void;
 }
 
 /** See the module. */
@@ -196,7 +198,7 @@ export function openBroker(
       disk,
       clock,
       random: new SeededRandom(1),
-      logger: new Logger({ sink: () => {}, clock }),
+      logger: new Logger({ sink: options.log ?? (() => {}), clock, format: "json" }),
     },
     {
       storage: {

@@ -6,6 +6,7 @@ export * from "./clock.ts";
 export * from "./connection.ts";
 export * from "./datagram.ts";
 export * from "./disk.ts";
+export * from "./http_client.ts";
 export * from "./http_server.ts";
 export * from "./invariant.ts";
 export * from "./process_figures.ts";

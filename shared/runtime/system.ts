@@ -6,6 +6,7 @@ export * from "./system_clock.ts";
 export * from "./system_datagram.ts";
 export * from "./system_disk.ts";
 export * from "./system_http.ts";
+export * from "./system_http_client.ts";
 export * from "./system_https.ts";
 export * from "./system_network.ts";
 export * from "./system_process.ts";

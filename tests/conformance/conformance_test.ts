@@ -43,6 +43,7 @@ async function start(
     serveHttps: () => Promise.reject(new Error("there is no TLS")),
     readTextFile: () => Promise.reject(new Error("there is no TLS")),
     httpGet: () => Promise.reject(new Error("nobody is asked")),
+    askHttp: () => Promise.reject(new Error("nobody is asked")),
     memory: () => ({}),
     onBroken: (error) => {
       throw error;

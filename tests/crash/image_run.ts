@@ -84,6 +84,7 @@ export async function recordRun(
     serveHttps,
     readTextFile: (path) => Promise.reject(new Error(`"${path}" is not asked for`)),
     httpGet: () => Promise.reject(new Error("nobody is asked")),
+    askHttp: () => Promise.reject(new Error("nobody is asked")),
     logger: new Logger({ sink: (line) => problems.push(line), clock, level: "warn" }),
     memory: () => ({}),
     onBroken: (error) => problems.push(String(error)),

@@ -45,6 +45,7 @@ interface Nsqjs {
 
 /** How nsqjs connects, by its names. */
 export interface ConnectionOptions {
+  readonly authSecret?: string;
   readonly tls?: boolean;
   /** The authority's certificate. */
   readonly ca?: Uint8Array;

@@ -23,7 +23,7 @@ const SERVICES = ["broker/", "discovery/", "gateway/", "operator/", "console/", 
 export const ZONES: readonly Zone[] = [
   { under: "shared/runtime/", mayImport: [] },
   { under: "shared/protocol/", mayImport: ["shared/runtime/invariant"] },
-  ...["config", "telemetry", "http", "client"].map((folder) => ({
+  ...["config", "telemetry", "http", "client", "authorization"].map((folder) => ({
     under: `shared/${folder}/`,
     mayImport: ["shared/protocol", "shared/runtime", "shared/telemetry"],
   })),
@@ -49,6 +49,7 @@ export const ZONES: readonly Zone[] = [
       "shared/telemetry",
       "shared/http",
       "shared/client",
+      "shared/authorization",
     ],
   },
   ...SERVICES.map((under) => ({

@@ -1,0 +1,104 @@
+/** The real HTTP client against real servers on this machine. */
+import { deepStrictEqual as equal, match, rejects } from "node:assert/strict";
+import { HttpAskError, type HttpQuestion } from "./http_client.ts";
+import { askHttp } from "./system_http_client.ts";
+
+const BOUNDS = { connectTimeoutMs: 5_000, timeoutMs: 5_000, bodyBytesMax: 100 };
+
+function question(port: number, more: Partial<HttpQuestion> = {}): HttpQuestion {
+  return {
+    method: "GET",
+    url: `http://127.0.0.1:${port}/a?secret=opensesame`,
+    headers: {},
+    ...more,
+  };
+}
+
+async function serving(
+  handler: (request: Request) => Response | Promise<Response>,
+  test: (port: number) => Promise<void>,
+): Promise<void> {
+  const server = Deno.serve({ hostname: "127.0.0.1", port: 0, onListen: () => {} }, handler);
+  try {
+    await test(server.addr.port);
+  } finally {
+    await server.shutdown();
+  }
+}
+
+/** A server that says `bytes` to whoever connects, and then nothing until the client leaves. */
+async function saying(bytes: string, test: (port: number) => Promise<void>): Promise<void> {
+  const listener = Deno.listen({ hostname: "127.0.0.1", port: 0 });
+  const served = (async () => {
+    for await (const connection of listener) {
+      await connection.write(new TextEncoder().encode(bytes)).catch(() => {});
+      // Until the client gives up.
+      while (await connection.read(new Uint8Array(1000)).catch(() => null) !== null);
+      connection.close();
+    }
+  })();
+  try {
+    await test(listener.addr.port);
+  } finally {
+    listener.close();
+    await served;
+  }
+}
+
+Deno.test("askHttp() sends method, headers and body, and gives back status and body", async () => {
+  const handler = async (request: Request) => {
+    const { method, headers, url } = request;
+    const { search } = new URL(url);
+    const text = `${method} ${search} ${headers.get("x-a")} ${await request.text()}`;
+    return new Response(text, { status: method === "GET" ? 200 : 403 });
+  };
+  await serving(handler, async (port) => {
+    const decoder = new TextDecoder();
+    const got = await askHttp(question(port, { headers: { "X-A": "b" } }), BOUNDS);
+    equal([got.status, decoder.decode(got.body)], [200, "GET ?secret=opensesame b "]);
+    const body = new TextEncoder().encode("{}");
+    const posted = await askHttp(question(port, { method: "POST", body }), BOUNDS);
+    equal([posted.status, decoder.decode(posted.body)], [403, "POST ?secret=opensesame null {}"]);
+  });
+});
+
+Deno.test("askHttp() does not follow a redirect", async () => {
+  const headers = { Location: "http://127.0.0.1:1/" };
+  await serving(() => new Response(null, { status: 302, headers }), async (port) => {
+    equal((await askHttp(question(port), BOUNDS)).status, 302);
+  });
+});
+
+Deno.test("askHttp() takes an answer of exactly the bytes allowed, and gives up beyond", async () => {
+  for (const [bytes, isTaken] of [[100, true], [101, false], [10_000_000, false]] as const) {
+    await serving(() => new Response("x".repeat(bytes)), async (port) => {
+      const asked = askHttp(question(port), BOUNDS);
+      if (isTaken) equal((await asked).body.length, bytes);
+      else await rejects(asked, /^HttpAskError: the answer has more than 100 bytes$/);
+    });
+  }
+});
+
+Deno.test("askHttp() rejects with what went wrong, and never with the question", async () => {
+  const refused = Deno.listen({ hostname: "127.0.0.1", port: 0 });
+  const { port } = refused.addr;
+  refused.close();
+  const rows: readonly (readonly [string | null, RegExp])[] = [
+    [null, /ECONNREFUSED/],
+    ["", /no whole answer within 50 ms/],
+    ["HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nhalf", /no whole answer within 50 ms/],
+    ["HTTP/1.1 200 OK\r\n", /no whole answer within 50 ms/],
+    ["opensesame is not HTTP\r\n\r\n", /the connection failed/],
+  ];
+  for (const [bytes, reason] of rows) {
+    const test = async (port: number) => {
+      const failed = askHttp(question(port), { ...BOUNDS, timeoutMs: 50 });
+      const error: unknown = await failed.catch((error) => error);
+      equal(error instanceof HttpAskError, true, String(error));
+      match(String(error), reason);
+      equal(/opensesame|127\.0\.0\.1/.test(Deno.inspect(error)), false);
+    };
+    if (bytes === null) await test(port);
+    else await saying(bytes, test);
+  }
+});
