@@ -4,6 +4,8 @@
  *
  *     # comment
  *     only ours: why another server need not do this
+ *     flags: --max-msg-size=100  how the server is started
+ *     server: lookup             it is discovery or nsqlookupd, whose frames have no type
  *     a> PUB $t\n |i32:2| hi     connection `a` (made at its first mention) sends parts
  *     a< OK                      it receives exactly the response OK
  *     a< ! E_INVALID ...         an error;   a< # body 1   a message, here the first attempt
@@ -13,102 +15,138 @@
  *     a end                      ends the direction to the server
  *     a close
  *     wait 500                   lets so many ms pass
+ *     http 404 GET /p ~ {**      an answer over HTTP (200 unless given) and what it matches
+ *     http POST /pub?topic=$t | body
+ *     stat $t c depth=1          figures of a channel in `/stats`, `1..9` for a range; `-` for the topic's
+ *     [ours] a< OK, [nsq] a< OK  a step for one side only, where they differ; a comment says why
  *
- * Parts: `hex:...`, `i32:N`, `sized:TEXT` (its length, then the text), `x:N` (N times the letter), `id:N` (the id of the Nth message that the
- * connection received, from 0), or text with `\n`, `\r` and `\s` (a space at an end); `$t` and `$u` are
- * topics of this run. The magic is sent first unless the first part is `raw:`. At the end of a script
- * every open connection proves that nothing else was sent to it.
+ * Parts: `hex:...`, `i32:N`, `sized:TEXT` (its length, then the text), `x:N` (N times the letter),
+ * `times:N:PART`, `id:N` (the id of the Nth message that the connection received, from 0), or text
+ * with `\n`, `\r` and `\s` (a space at an end); `$t` and `$u` are topics of this run. The magic is sent
+ * first unless the first part is `raw:`. At the end of a script every open connection proves that
+ * nothing else was sent to it.
  */
 import { deepStrictEqual as equal, match, ok } from "node:assert/strict";
-import { type Connection, ConnectionError, type Network } from "@sluice/shared/runtime";
-
-/** Where a script is played. */
-export interface Stage {
-  readonly network: Network;
-  readonly host: string;
-  readonly port: number;
-  /** Resolves with `promise`; a simulated clock moves meanwhile. */
-  readonly until: <T>(promise: Promise<T>) => Promise<T>;
-  readonly wait: (ms: number) => Promise<void>;
-  /** Makes topics of one run differ from those of others on the same server. */
-  readonly prefix: string;
-}
+import { type Connection, ConnectionError } from "@sluice/shared/runtime";
+import type { ScriptServer, Stage } from "./stage.ts";
+import { patternExpression, playFigures, playHttp } from "./wire_http.ts";
 
 /** A script read from its file. */
 export interface WireScript {
   readonly title: string;
   /** Why it is about this server and no other; empty when any server does it. */
   readonly onlyOurs: string;
+  readonly server: ScriptServer;
+  readonly flags: readonly string[];
   readonly steps: readonly string[];
 }
 
-const ONLY_OURS = "only ours: ";
+const HEADERS = ["only ours", "flags", "server"] as const;
 const FRAME_TYPES = { response: 0, error: 1, message: 2 } as const;
 
 /** Reads a script; its first line is its title. */
 export function parseScript(text: string): WireScript {
   const lines = text.split("\n").map((line) => line.trimEnd()).filter((line) => line !== "");
-  const steps = lines.filter((line) => !line.startsWith("#") && !line.startsWith(ONLY_OURS));
-  const only = lines.find((line) => line.startsWith(ONLY_OURS)) ?? ONLY_OURS;
+  const header = (name: typeof HEADERS[number]) =>
+    lines.find((line) => line.startsWith(`${name}: `))?.slice(name.length + 2) ?? "";
   return {
     title: (lines[0] ?? "").replace(/^# /, ""),
-    onlyOurs: only.slice(ONLY_OURS.length),
-    steps,
+    onlyOurs: header("only ours"),
+    server: header("server") === "lookup" ? "lookup" : "broker",
+    flags: header("flags").split(" ").filter((flag) => flag !== ""),
+    steps: lines.filter((line) =>
+      !line.startsWith("#") && !HEADERS.some((name) => line.startsWith(`${name}: `))
+    ),
   };
 }
 
 /** Plays a script; throws at the first difference. */
-export async function playScript(script: WireScript, stage: Stage): Promise<void> {
+export async function playScript(
+  script: WireScript,
+  stage: Stage,
+  side: "ours" | "nsq" = "ours",
+): Promise<void> {
   const peers = new Map<string, Peer>();
+  const play = (step: string, only = peers) => playStep(step, only, stage, script.server);
   try {
-    for (const step of script.steps) await playStep(step, peers, stage);
-    for (const [name, peer] of peers) if (peer.open) await farewell(name, peer, stage);
+    for (const step of script.steps) {
+      const [, forSide = side, plain = step] = /^\[(ours|nsq)\] (.*)$/.exec(step) ?? [];
+      if (forSide === side) await play(plain);
+    }
+    for (const [name, peer] of peers) {
+      if (!peer.open) continue;
+      // A command that does not exist has one answer: what comes before it was not asked for.
+      const error = script.server === "broker" ? "! " : "";
+      await play(`${name}> BYE\\n`);
+      await play(`${name}< ${error}E_INVALID invalid command BYE`);
+      await play(`${name}< end`);
+    }
   } finally {
     for (const peer of peers.values()) peer.close();
   }
 }
 
-async function playStep(step: string, peers: Map<string, Peer>, stage: Stage): Promise<void> {
+async function playStep(
+  step: string,
+  peers: Map<string, Peer>,
+  stage: Stage,
+  server: ScriptServer,
+): Promise<void> {
   const [, name = "", verb = "", rest = ""] = /^(\w+)(>|<|)\s?(.*)$/.exec(step) ?? [];
   if (name === "wait") return await stage.wait(Number(rest));
+  if (name === "http" || name === "stat") {
+    return await at(step, () => {
+      return (name === "http" ? playHttp : playFigures)(topics(rest, stage.prefix), stage);
+    });
+  }
   let peer = peers.get(name);
   if (peer === undefined) {
     peer = new Peer(
       await stage.until(stage.network.connect(stage.host, stage.port, 5_000)),
       stage.prefix,
+      server,
     );
     peers.set(name, peer);
-    if (!rest.startsWith("raw:")) await stage.until(peer.send("  V2"));
+    const magic = server === "broker" ? "  V2" : "  V1";
+    if (!rest.startsWith("raw:")) await stage.until(peer.send(magic));
   }
+  const open = peer;
+  await at(step, async () => {
+    if (verb === ">") return await stage.until(open.send(rest));
+    if (verb === "<") return await stage.until(open.expect(rest));
+    if (rest === "end") return open.end();
+    if (rest === "close") return open.close();
+    throw new Error("there is no such step");
+  });
+}
+
+/** Names the step in what it throws. */
+async function at(step: string, play: () => Promise<void>): Promise<void> {
   try {
-    if (verb === ">") return await stage.until(peer.send(rest));
-    if (verb === "<") return await stage.until(peer.expect(rest));
-    if (rest === "end") return peer.end();
-    if (rest === "close") return peer.close();
+    await play();
   } catch (error) {
     throw new Error(`At "${step}": ${error instanceof Error ? error.message : error}`, {
       cause: error,
     });
   }
-  throw new Error(`Unknown step "${step}"`);
 }
 
-/** A command that does not exist has one answer: what comes before it was not asked for. */
-async function farewell(name: string, peer: Peer, stage: Stage): Promise<void> {
-  await playStep(`${name}> BYE\\n`, new Map([[name, peer]]), stage);
-  await playStep(`${name}< ! E_INVALID invalid command BYE`, new Map([[name, peer]]), stage);
-  await playStep(`${name}< end`, new Map([[name, peer]]), stage);
+/** Puts the topics of this run in. */
+function topics(text: string, prefix: string): string {
+  return text.replaceAll(/\$([tu])/g, `${prefix}$1`);
 }
 
 class Peer {
   open = true;
   readonly #connection: Connection;
   readonly #prefix: string;
+  readonly #server: ScriptServer;
   readonly #ids: string[] = [];
   #buffer = new Uint8Array(0);
 
-  constructor(connection: Connection, prefix: string) {
+  constructor(connection: Connection, prefix: string, server: ScriptServer) {
     this.#connection = connection;
+    this.#server = server;
     this.#prefix = prefix;
   }
 
@@ -139,6 +177,10 @@ class Peer {
       return equal(spaced(await this.#take(expected.length)), spaced(expected));
     }
     const data = await this.#frame();
+    if (this.#server === "lookup") {
+      const text = new TextDecoder().decode(data.subarray(4));
+      return kind === "~" ? match(text, patternExpression(rest)) : equal(text, this.#named(what));
+    }
     if (kind === "~") return this.#matches(data, rest);
     if (kind === "#") return this.#message(data, rest);
     const [type, text] = kind === "!"
@@ -153,16 +195,13 @@ class Peer {
   async #frame(): Promise<Uint8Array> {
     const head = await this.#take(4);
     const size = new DataView(head.buffer, head.byteOffset).getInt32(0);
-    ok(size >= 4 && size < 16_777_216, `a frame's size is sensible: ${size}`);
+    ok(size >= 1 && size < 16_777_216, `a frame's size is sensible: ${size}`);
     return concat([head, await this.#take(size)]);
   }
 
   #matches(data: Uint8Array, pattern: string): void {
     equal(data[7], FRAME_TYPES.response);
-    const expression = pattern.split("**").map((part) => {
-      return part.replaceAll(/[.+?^${}()|[\]\\]/g, "\\$&").replaceAll("*", '[^"]*');
-    }).join(".*");
-    match(new TextDecoder().decode(data.subarray(8)), new RegExp(`^${expression}$`));
+    match(new TextDecoder().decode(data.subarray(8)), patternExpression(pattern));
   }
 
   #message(data: Uint8Array, rest: string): void {
@@ -181,7 +220,7 @@ class Peer {
   }
 
   #part(text: string): Uint8Array {
-    const [, kind, value = ""] = /^(hex|i32|sized|x|id|raw):(.*)$/s.exec(text) ?? [];
+    const [, kind, value = ""] = /^(hex|i32|sized|x|times|id|raw):(.*)$/s.exec(text) ?? [];
     switch (kind) {
       case "hex":
         return Uint8Array.fromHex(value.replaceAll(" ", ""));
@@ -192,6 +231,10 @@ class Peer {
       }
       case "x":
         return new Uint8Array(Number(value)).fill(0x78);
+      case "times": {
+        const [, count = "", part = ""] = /^(\d+):(.*)$/.exec(value) ?? [];
+        return concat(Array.from({ length: Number(count) }, () => this.#part(part)));
+      }
       case "sized": {
         const body = this.#part(value);
         return concat([this.#part(`i32:${body.length}`), body]);
@@ -213,9 +256,10 @@ class Peer {
   }
 
   #named(text: string): string {
-    return text
-      .replaceAll(/\$([tu])/g, `${this.#prefix}$1`)
-      .replaceAll(/\$id(\d+)/g, (_, index) => this.#ids[Number(index)] ?? "?");
+    return topics(text, this.#prefix).replaceAll(
+      /\$id(\d+)/g,
+      (_, index) => this.#ids[Number(index)] ?? "?",
+    );
   }
 
   async #take(count: number): Promise<Uint8Array> {

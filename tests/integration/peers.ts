@@ -2,7 +2,7 @@
  * Where the programs of NSQ itself are, for tests against them. They are not part of this repository;
  * in order: the folder named by `NSQ_BIN`; `PATH`; with `SLUICE_PEERS=1` they are built once, which
  * takes Go and half a minute, into `.cache/peers` of the workspace by the kit in `../shared/peers`
- * beside it (`SHARED` names another place). Run as a program, this builds them ahead of the tests.
+ * beside it (`SHARED` names another `../shared`). Run as a program, this builds them ahead of the tests.
  *
  * Where they cannot be had, the reason is told; a build that fails is an error.
  */
@@ -15,6 +15,7 @@ export const PEER_PROGRAMS = [
   "nsqadmin",
   "nsq_tail",
   "nsq_to_file",
+  "nsq_to_nsq",
   "to_nsq",
 ] as const;
 export type PeerProgram = typeof PEER_PROGRAMS[number];
@@ -23,6 +24,9 @@ export type PeerProgram = typeof PEER_PROGRAMS[number];
 export type Peers =
   | { readonly paths: ReadonlyMap<PeerProgram, string> }
   | { readonly missing: string };
+
+/** Where the kit of scripts around NSQ is, if it is. */
+export const KIT_PATH = `${Deno.env.get("SHARED") ?? `${ROOT_PATH}../shared`}/peers/kit`;
 
 const CACHE_PATH = `${ROOT_PATH}.cache/peers`;
 
@@ -44,8 +48,7 @@ export async function findPeers(): Promise<Peers> {
 }
 
 async function buildPeers(): Promise<Peers> {
-  const shared = Deno.env.get("SHARED") ?? `${ROOT_PATH}../shared/peers`;
-  const script = `${shared}/kit/install-nsq.sh`;
+  const script = `${KIT_PATH}/install-nsq.sh`;
   if (!isFile(script)) return { missing: `there is no ${script}` };
   if (findProgram("go", (Deno.env.get("PATH") ?? "").split(":")) === null) {
     return { missing: "Go is not on PATH" };
