@@ -34,7 +34,7 @@ import { type Health, judgeHealth } from "./health.ts";
 import { BodyReader, DamagedBodyError, DeliveryMemory } from "./large_delivery.ts";
 import { LargeUpload } from "./large_upload.ts";
 import { MessageReader } from "./message_reader.ts";
-import { type Quota, QUOTA_TEXT, TopicQuotas } from "./quota.ts";
+import { QUOTA_TEXT, TopicQuotas } from "./quota.ts";
 import {
   type Channel,
   type ChannelEffects,
@@ -48,6 +48,8 @@ import {
   changedPolicy,
   ChannelState,
   type LargeBody,
+  type Quota,
+  quotaOf,
   SCRUB_RATE_BYTES_DEFAULT,
   Scrubber,
   type ScrubOptions,
@@ -60,7 +62,14 @@ import {
 import { type Flushable, Turn } from "./turn.ts";
 
 export { type BodyReader, DamagedBodyError, type Flushable, type LargeUpload };
-export { ACK_MODES, isAckMode, type TopicPolicy } from "./storage/mod.ts";
+export {
+  ACK_MODES,
+  isAckMode,
+  isQuotaAction,
+  isQuotaBytes,
+  QUOTA_ACTIONS,
+  type TopicPolicy,
+} from "./storage/mod.ts";
 
 /** Settings of a {@linkcode Broker}. */
 export interface BrokerOptions {
@@ -235,7 +244,7 @@ export class Broker implements ChannelEffects {
     );
     this.quotas = new TopicQuotas({
       audit: this.audit,
-      quotaOf: () => options.quota ?? QUOTA_DEFAULT,
+      quotaOf: (topic) => this.quotaOf(topic),
       trim: (topic, to) => this.#trim(topic, to),
     });
     this.evictor = new Evictor({
@@ -281,6 +290,10 @@ export class Broker implements ChannelEffects {
     const wallMs = seams.clock.wallMs();
     for (const state of storage.state.topics.values()) {
       broker.#addTopic(state).recover(nowMs, wallMs);
+    }
+    // Their event is one that releases before do not know.
+    if ((options.quota?.bytesMax ?? 0) > 0 || (options.eviction?.afterMs ?? 0) > 0) {
+      await storage.allowPolicies();
     }
     broker.#armMaintenance();
     await broker.#startGuard();
@@ -438,6 +451,8 @@ export class Broker implements ChannelEffects {
     const text = JSON.stringify(policy);
     if (text === JSON.stringify(state.policy)) return false;
     this.storage.decide({ type: "topic_configured", topic: state.number, policy });
+    // The bound may be another one now.
+    topic.quotaRoomBytes = 0;
     this.logger.info("Configured a topic", { topic: state.name, policy: text });
     if (!state.ephemeral) {
       this.audit.record({ event: "topic_configured", topic: state.name, policy: text });
@@ -518,6 +533,11 @@ export class Broker implements ChannelEffects {
     if (reason === null) return;
     this.guard.throttledCount++;
     throw new RefusedError("throttled", reason);
+  }
+
+  /** The bound of a topic's bytes. */
+  quotaOf({ policy }: TopicState): Quota {
+    return quotaOf(policy, this.#options.quota ?? QUOTA_DEFAULT);
   }
 
   /** Lets one publish command pass to a topic, or throws {@linkcode RefusedError}: it may be full. */

@@ -25,8 +25,7 @@ import {
 import { authorizationProblems, authorizationSettings } from "./authorization_settings.ts";
 import { statisticsSettings } from "./config_statistics.ts";
 import { nsqdFlagsRefused, nsqdFlagsWithoutEffect } from "./nsqd_flags.ts";
-import { QUOTA_ACTIONS } from "./quota.ts";
-import { ACK_MODES } from "./storage/mod.ts";
+import { ACK_MODES, QUOTA_ACTIONS } from "./storage/mod.ts";
 import { brokenTlsRelations, hasTls, tlsSettings } from "./tls_settings.ts";
 
 /** The longest silence of a client that negotiates no heartbeat interval: two of them. No flag. */

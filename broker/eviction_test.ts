@@ -5,7 +5,7 @@ import { readWhole } from "@sluice/shared/runtime";
 import { settle, SimClock, SimDisk } from "@sluice/shared/testing";
 import type { Broker } from "./broker.ts";
 import type { Topic } from "./queue/mod.ts";
-import { QUOTA_REPORT_MS, QUOTA_TEXT, type QuotaAction } from "./quota.ts";
+import { QUOTA_REPORT_MS, QUOTA_TEXT } from "./quota.ts";
 import {
   type Client,
   HeldDisk,
@@ -15,6 +15,7 @@ import {
   World,
   type WorldOptions,
 } from "./server/world_test.ts";
+import type { QuotaAction } from "./storage/mod.ts";
 
 const FILE_BYTES = 32_768;
 const LOG_BYTES_MAX = 4 * FILE_BYTES;

@@ -11,19 +11,7 @@
 import type { Audit } from "./audit.ts";
 import { gapsOf } from "./eviction.ts";
 import type { Topic } from "./queue/mod.ts";
-import { bytesFrom, offsetKeeping, type TopicState } from "./storage/mod.ts";
-
-/** What happens at the bound. */
-export type QuotaAction = "refuse" | "drop_oldest";
-
-export const QUOTA_ACTIONS: readonly QuotaAction[] = ["refuse", "drop_oldest"];
-
-/** The bound of a topic. */
-export interface Quota {
-  /** 0: none. */
-  readonly bytesMax: number;
-  readonly action: QuotaAction;
-}
+import { bytesFrom, offsetKeeping, type Quota, type TopicState } from "./storage/mod.ts";
 
 /** What a publisher is told. */
 export const QUOTA_TEXT = "the topic has reached its limit";

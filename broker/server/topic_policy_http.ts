@@ -3,8 +3,10 @@
  * broker's settings. Who may do so is decided in `http_access.ts`.
  *
  * ```
- * {"ack_mode":"write_ack"}                                       what is put; null is the broker's
- * {"ack_mode":"write_ack","effective":{"ack_mode":"write_ack"}}  what is answered
+ * put     {"ack_mode":"write_ack"}              null is the broker's
+ * answer  {"ack_mode":"write_ack","quota_bytes":null,"quota_action":null,
+ *          "effective":{"ack_mode":"write_ack","quota_bytes":0,"quota_action":"refuse"},
+ *          "held_bytes":4096}
  * ```
  *
  * A `PUT` changes the fields that it names and answers once that would survive a crash. A body that is
@@ -13,7 +15,16 @@
 import { HttpError, type HttpRoute, jsonReply, readBody } from "@sluice/shared/http";
 import { isValidName } from "@sluice/shared/protocol";
 import { DiskError } from "@sluice/shared/runtime";
-import { ACK_MODES, type Broker, isAckMode, RefusedError, type TopicPolicy } from "../broker.ts";
+import {
+  ACK_MODES,
+  type Broker,
+  isAckMode,
+  isQuotaAction,
+  isQuotaBytes,
+  QUOTA_ACTIONS,
+  RefusedError,
+  type TopicPolicy,
+} from "../broker.ts";
 import type { Topic } from "../queue/mod.ts";
 import { refusal } from "./http_refusal.ts";
 
@@ -27,7 +38,9 @@ const BODY_TIMEOUT_MS = 10_000;
 /** What a field may be, and how that is told. */
 const FIELDS: ReadonlyMap<string, { isValid(value: unknown): boolean; readonly wanted: string }> =
   new Map([
-    ["ack_mode", { isValid: isAckMode, wanted: ACK_MODES.join(", ") }],
+    ["ack_mode", { isValid: isAckMode, wanted: `one of ${ACK_MODES.join(", ")}` }],
+    ["quota_bytes", { isValid: isQuotaBytes, wanted: "a number of bytes, 0 for any" }],
+    ["quota_action", { isValid: isQuotaAction, wanted: `one of ${QUOTA_ACTIONS.join(", ")}` }],
   ]);
 
 /** The routes, for the door of a broker. */
@@ -79,9 +92,18 @@ async function configure(broker: Broker, name: string, changes: TopicPolicy): Pr
 }
 
 function policyReply(broker: Broker, { state }: Topic): Response {
+  const { quota_bytes = null, quota_action = null } = state.policy;
+  const { bytesMax, action } = broker.quotaOf(state);
   return jsonReply({
     ack_mode: state.ackMode,
-    effective: { ack_mode: broker.storage.ackModeOf(state) },
+    quota_bytes,
+    quota_action,
+    effective: {
+      ack_mode: broker.storage.ackModeOf(state),
+      quota_bytes: bytesMax,
+      quota_action: action,
+    },
+    held_bytes: Math.round(broker.quotas.heldBytes(state)),
   });
 }
 
@@ -112,7 +134,7 @@ async function readChanges(broker: Broker, request: Request): Promise<TopicPolic
       }`;
     }
     if (wanted !== null && !field.isValid(wanted)) {
-      return `${name} is one of ${field.wanted}, or null for the setting of the broker`;
+      return `${name} is ${field.wanted}, or null for the setting of the broker`;
     }
   }
   return Object.fromEntries(changes);

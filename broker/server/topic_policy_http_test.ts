@@ -3,10 +3,24 @@ import { deepStrictEqual as equal, ok } from "node:assert/strict";
 import { encodeSub } from "@sluice/shared/protocol";
 import { nsqHttp } from "@sluice/shared/http";
 import { Logger } from "@sluice/shared/telemetry";
-import { settle } from "@sluice/shared/testing";
+import { settle, SimDisk } from "@sluice/shared/testing";
 import { HttpPublisher } from "./http_publish.ts";
 import { topicPolicyRoutes } from "./topic_policy_http.ts";
 import { pub, World } from "./world_test.ts";
+
+/** What is answered for a topic with so much of a policy. */
+function answer(mode: string | null): [number, string] {
+  return [
+    200,
+    JSON.stringify({
+      ack_mode: mode,
+      quota_bytes: null,
+      quota_action: null,
+      effective: { ack_mode: mode ?? "durable", quota_bytes: 0, quota_action: "refuse" },
+      held_bytes: 0,
+    }),
+  ];
+}
 
 async function ask(
   world: World,
@@ -30,6 +44,8 @@ Deno.test("a PUT that is not right names the reason and changes nothing", async 
     world.broker.ensureTopic("t");
     await settle();
     const { position } = world.broker;
+    const FIELDS = "ack_mode, quota_bytes, quota_action";
+    const bytes = "a number of bytes, 0 for any, or null for the setting of the broker";
     const modes = "durable, write_ack, nsq_relaxed";
     for (
       const [body, detail] of [
@@ -43,8 +59,15 @@ Deno.test("a PUT that is not right names the reason and changes nothing", async 
           `ack_mode is one of ${modes}, or null for the setting of the broker`,
         ],
         [{ ack_mode: 1 }, `ack_mode is one of ${modes}, or null for the setting of the broker`],
-        [{ mode: "durable" }, `there is no field "mode"; there are: ack_mode`],
-        [{ ack_mode: "write_ack", x: 1 }, `there is no field "x"; there are: ack_mode`],
+        [{ mode: "durable" }, `there is no field "mode"; there are: ${FIELDS}`],
+        [{ quota_bytes: -1 }, `quota_bytes is ${bytes}`],
+        [{ quota_bytes: 1.5 }, `quota_bytes is ${bytes}`],
+        [{ quota_bytes: "1MiB" }, `quota_bytes is ${bytes}`],
+        [
+          { quota_action: "drop" },
+          "quota_action is one of refuse, drop_oldest, or null for the setting of the broker",
+        ],
+        [{ ack_mode: "write_ack", x: 1 }, `there is no field "x"; there are: ${FIELDS}`],
       ]
     ) {
       const [status, text] = await ask(world, "t", body);
@@ -64,10 +87,10 @@ Deno.test("a PUT that is not right names the reason and changes nothing", async 
 Deno.test("a PUT is durable when it is answered, raises the levels, and null takes it back", async () => {
   await World.use({}, async (world) => {
     world.broker.ensureTopic("t");
-    equal(await ask(world, "t"), [200, `{"ack_mode":null,"effective":{"ack_mode":"durable"}}`]);
+    equal(await ask(world, "t"), answer(null));
     equal(
       await ask(world, "t", { ack_mode: "write_ack" }),
-      [200, `{"ack_mode":"write_ack","effective":{"ack_mode":"write_ack"}}`],
+      answer("write_ack"),
     );
     equal(world.broker.storage.log.durableEnd, world.broker.position);
     equal(
@@ -79,7 +102,7 @@ Deno.test("a PUT is durable when it is answered, raises the levels, and null tak
     equal(world.broker.position, position);
     equal(
       await ask(world, "t", { ack_mode: null }),
-      [200, `{"ack_mode":null,"effective":{"ack_mode":"durable"}}`],
+      answer(null),
     );
     equal(world.broker.topics.get("t")?.state.policy, {});
     await world.clock.run(2000);
@@ -90,6 +113,35 @@ Deno.test("a PUT is durable when it is answered, raises the levels, and null tak
       `{"ack_mode":"write_ack"}`,
       "{}",
     ]);
+  });
+});
+
+Deno.test("a topic has a limit of its own, above or below the broker's, over a restart too", async () => {
+  const simDisk = new SimDisk();
+  const options = {
+    disk: simDisk,
+    broker: { quota: { bytesMax: 500, action: "refuse" } },
+  } as const;
+  const body = "x".repeat(100);
+  await World.use(options, async (world) => {
+    world.broker.ensureTopic("more");
+    await ask(world, "more", { quota_bytes: 2000, quota_action: "drop_oldest" });
+    await ask(world, "more", { quota_bytes: 0 });
+    for (let count = 0; count < 20; count++) {
+      equal((await world.client(pub("more", body))).take(), ["OK"]);
+    }
+    const full = await world.client(...Array.from({ length: 9 }, () => pub("less", body)));
+    equal(full.take().at(-2), "E_THROTTLED PUB the topic has reached its limit");
+  });
+  await World.use(options, async (world) => {
+    const topic = world.broker.topics.get("more")!;
+    equal([topic.state.liveFrom, topic.state.tail], [0, 20]);
+    await ask(world, "more", { quota_bytes: 2000 });
+    const [, text] = await ask(world, "more");
+    equal(JSON.parse(text).effective.quota_action, "drop_oldest");
+    equal((await world.client(pub("more", body))).take(), ["OK"]);
+    ok(topic.state.liveFrom > 0);
+    ok(JSON.parse((await ask(world, "more"))[1]).held_bytes <= 2000);
   });
 });
 

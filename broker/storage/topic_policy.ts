@@ -8,6 +8,17 @@
 export const ACK_MODES = ["durable", "write_ack", "nsq_relaxed"] as const;
 export type AckMode = (typeof ACK_MODES)[number];
 
+/** What happens at the bound of a topic's bytes: see docs/OPERATIONS.md. */
+export const QUOTA_ACTIONS = ["refuse", "drop_oldest"] as const;
+export type QuotaAction = (typeof QUOTA_ACTIONS)[number];
+
+/** The bound of a topic's bytes. */
+export interface Quota {
+  /** 0: none. */
+  readonly bytesMax: number;
+  readonly action: QuotaAction;
+}
+
 /** A policy. As JSON it has at most 4 KiB, which checkpoints rely on. */
 export type TopicPolicy = Readonly<Record<string, unknown>>;
 
@@ -23,6 +34,23 @@ export function isAckMode(value: unknown): value is AckMode {
 export function ackModeOf({ ack_mode }: TopicPolicy): AckMode | null {
   if (ack_mode === undefined) return null;
   return isAckMode(ack_mode) ? ack_mode : "durable";
+}
+
+/** Whether it is the name of an action. */
+export function isQuotaAction(value: unknown): value is QuotaAction {
+  return QUOTA_ACTIONS.some((action) => action === value);
+}
+
+/** Whether it is a bound in bytes; 0 for none. */
+export function isQuotaBytes(value: unknown): value is number {
+  return Number.isSafeInteger(value) && (value as number) >= 0;
+}
+
+/** The bound that a policy says, above the broker's. An action that is not known is the safest. */
+export function quotaOf({ quota_bytes, quota_action }: TopicPolicy, broker: Quota): Quota {
+  const bytesMax = isQuotaBytes(quota_bytes) ? quota_bytes : broker.bytesMax;
+  if (quota_action === undefined) return { bytesMax, action: broker.action };
+  return { bytesMax, action: isQuotaAction(quota_action) ? quota_action : "refuse" };
 }
 
 /** A policy with changes; null takes a name out. */
