@@ -234,8 +234,9 @@ export class Broker implements ChannelEffects {
         get end() {
           return log.end;
         },
-        get isStalled() {
-          return log.stalled !== null;
+        get stalled() {
+          if (log.stalled === null) return null;
+          return log.stalled.code === "no_descriptors" ? "no_descriptors" : "disk_full";
         },
       },
       seams,

@@ -34,12 +34,15 @@ export interface DiskReading {
   /** Null while the disk cannot be measured. What is on its way to the disk is not free any more. */
   readonly space: DiskSpace | null;
   readonly logBytes: number;
-  /** A write found the disk full, and waits. */
-  readonly isStalled: boolean;
+  /** Why a write waits, if one does. */
+  readonly stalled: StallReason | null;
 }
 
 /** Why publishing is refused. */
-export type GuardReason = "disk_full" | "low_space" | "log_full";
+export type GuardReason = StallReason | "low_space" | "log_full";
+
+/** What a write of the log may wait for: space, or a descriptor for a new file. */
+export type StallReason = "disk_full" | "no_descriptors";
 
 /** A decision. */
 export interface Verdict {
@@ -57,12 +60,13 @@ export interface GuardedLog {
   readonly holeBytes: number;
   readonly durableEnd: number;
   readonly end: number;
-  readonly isStalled: boolean;
+  readonly stalled: StallReason | null;
 }
 
 /** What a publisher is told; the figures are in our log. */
 export const GUARD_TEXTS: Readonly<Record<GuardReason, string>> = {
   disk_full: "the disk is full",
+  no_descriptors: "too many files and connections are open",
   low_space: "the disk is nearly full",
   log_full: "the log has reached its limit",
 };
@@ -85,7 +89,7 @@ export function judge(
   options: DiskGuardOptions,
   current: GuardReason | null,
 ): Verdict {
-  if (reading.isStalled) return { reason: "disk_full", roomBytes: 0 };
+  if (reading.stalled !== null) return { reason: reading.stalled, roomBytes: 0 };
   const margin = current === null ? 0 : HYSTERESIS;
   let roomBytes = Infinity;
   const { space } = reading;
@@ -180,8 +184,8 @@ export class DiskGuard {
 
   /** A write found the disk full, perhaps not for the first time. */
   stalled(error: Error): void {
-    if (this.#reason !== "disk_full") {
-      this.#logger.warn("The log waits for space on the disk", { error: String(error) });
+    if (this.#reason !== this.#log.stalled) {
+      this.#logger.warn("The log waits to be written", { error: String(error) });
     }
     this.#judge();
     void this.#measure();
@@ -218,14 +222,14 @@ export class DiskGuard {
   }
 
   #judge(): void {
-    const { start, holeBytes, end, isStalled } = this.#log;
+    const { start, holeBytes, end, stalled } = this.#log;
     const logBytes = end - start - holeBytes;
     const space = this.#space && {
       totalBytes: this.#space.totalBytes,
       freeBytes: this.#space.freeBytes - (end - this.#measuredEnd),
     };
     const { reason, roomBytes } = judge(
-      { space, logBytes, isStalled },
+      { space, logBytes, stalled },
       this.#options,
       this.#reason,
     );

@@ -2,7 +2,13 @@ import { deepStrictEqual as equal, match, ok } from "node:assert/strict";
 import { Logger } from "@sluice/shared/telemetry";
 import { DiskWrapper, settle, SimClock, SimDisk } from "@sluice/shared/testing";
 import type { DiskSpace } from "@sluice/shared/runtime";
-import { DiskGuard, type DiskGuardOptions, type GuardReason, judge } from "./disk_guard.ts";
+import {
+  DiskGuard,
+  type DiskGuardOptions,
+  type GuardReason,
+  judge,
+  type StallReason,
+} from "./disk_guard.ts";
 
 const GIB = 2 ** 30;
 const MIN_FREE: DiskGuardOptions = { minFreeBytes: 1000, logBytesMax: 0 };
@@ -54,9 +60,9 @@ for (const [options, freeBytes, logBytes, current, reason, roomBytes] of ROWS) {
   const name = `${options.minFreeBytes}/${options.logBytesMax}: ${freeBytes} free, log ${logBytes}`;
   Deno.test(`judge(${name}, was ${current}) is ${reason}`, () => {
     const space = freeBytes === null ? null : { totalBytes: 100_000, freeBytes };
-    const reading = { space, logBytes, isStalled: false };
+    const reading = { space, logBytes, stalled: null };
     equal(judge(reading, options, current), { reason, roomBytes });
-    equal(judge({ ...reading, isStalled: true }, options, current), {
+    equal(judge({ ...reading, stalled: "disk_full" }, options, current), {
       reason: "disk_full",
       roomBytes: 0,
     });
@@ -66,7 +72,7 @@ for (const [options, freeBytes, logBytes, current, reason, roomBytes] of ROWS) {
 Deno.test("judge() keeps at most 10 GiB free of a large disk by itself", () => {
   const at = (freeBytes: number) =>
     judge(
-      { space: { totalBytes: 1000 * GIB, freeBytes }, logBytes: 0, isStalled: false },
+      { space: { totalBytes: 1000 * GIB, freeBytes }, logBytes: 0, stalled: null },
       AUTO,
       null,
     );
@@ -79,7 +85,13 @@ class GuardWorld extends DiskWrapper {
   measured = 0;
   readonly clock = new SimClock();
   readonly lines: string[] = [];
-  readonly log = { start: 0, holeBytes: 0, durableEnd: 0, end: 0, isStalled: false };
+  readonly log = {
+    start: 0,
+    holeBytes: 0,
+    durableEnd: 0,
+    end: 0,
+    stalled: null as StallReason | null,
+  };
   readonly guard: DiskGuard;
 
   constructor(options: DiskGuardOptions) {
@@ -199,17 +211,17 @@ Deno.test("DiskGuard bounds the log at its very size, and lets it go on a tenth 
 Deno.test("DiskGuard closes at once when a write finds the disk full, and measures", async () => {
   await guarded(MIN_FREE, async (world) => {
     const { guard, log } = world;
-    log.isStalled = true;
+    log.stalled = "disk_full";
     guard.stalled(new Error("no room"));
     equal(guard.refusal(), "the disk is full");
-    match(world.lines.shift()!, /The log waits for space on the disk.*no room/);
+    match(world.lines.shift()!, /The log waits to be written.*no room/);
     await settle();
     equal(world.measured, 2);
     await world.free(5000);
     guard.stalled(new Error("still none"));
     await settle();
     equal(guard.refusal(), "the disk is full");
-    log.isStalled = false;
+    log.stalled = null;
     await world.free(5000);
     equal(guard.refusal(), null);
     equal(world.take(), ["Publishes are refused: the disk is full", "Publishes are taken again"]);

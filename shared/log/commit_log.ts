@@ -19,9 +19,9 @@
  * - Bytes that are not yet durable never exceed half the ring: {@linkcode CommitLog.hasRoom} says
  *   when to stop and {@linkcode CommitLog.room} when to go on. The other half is always readable.
  * - The first failed write or sync seals the log for good: after it nobody knows what is on the disk.
- *   Only a write that found the disk full is waited for: the same bytes are written to the same place
- *   again, until they fit ({@linkcode CommitLog.stalled}). What was written before is synced first, so
- *   that it does not wait as well.
+ *   Only a write that found the disk full, or no descriptor for a new file, is waited for: the same
+ *   bytes are written to the same place again, until they fit ({@linkcode CommitLog.stalled}). What was
+ *   written before is synced first, so that it does not wait as well.
  */
 import { crc32 } from "node:zlib";
 import { invariant } from "../runtime/mod.ts";
@@ -161,7 +161,7 @@ export class CommitLog {
     return this.#error;
   }
 
-  /** Set while the group under way waits for space on the disk. */
+  /** Set while the group under way waits for space on the disk, or for a descriptor. */
   get stalled(): LogError | null {
     return this.#stalled;
   }
@@ -322,7 +322,7 @@ export class CommitLog {
 
   /** Waits until a group that found the disk full may be tried again; throws any other failure. */
   async #untilSpace(error: unknown): Promise<void> {
-    if (!(error instanceof LogError) || error.code !== "no_space") throw error;
+    if (!isPassing(error)) throw error;
     await this.#sync();
     this.#stalled = error;
     const waiters = this.#roomWaiters;
@@ -385,4 +385,10 @@ export class CommitLog {
       cause: this.#error,
     });
   }
+}
+
+/** Whether a write failed for want of something that may be there again soon. */
+function isPassing(error: unknown): error is LogError {
+  return error instanceof LogError &&
+    (error.code === "no_space" || error.code === "no_descriptors");
 }

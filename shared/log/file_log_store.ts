@@ -62,6 +62,8 @@ export class FileLogStore implements LogStore {
   readonly #epoch: number;
   #files: LogFileInfo[];
   #writer: DiskFile | null = null;
+  /** The next file to take appends, while its name is not on disk yet. */
+  #created: DiskFile | null = null;
   readonly #zeroFileBytes: number;
   /** The last file holds zeros from the log's end up to this position. */
   #zeroedEnd = 0;
@@ -397,6 +399,8 @@ export class FileLogStore implements LogStore {
     await this.#zeroing;
     this.#writer?.close();
     this.#writer = null;
+    this.#created?.close();
+    this.#created = null;
     for (const path of [...this.#readers.keys()]) await this.#forgetReader(path);
   }
 
@@ -443,17 +447,22 @@ export class FileLogStore implements LogStore {
 
   /** Makes the file that starts at `start` the one that takes appends. */
   async #roll(start: number): Promise<LogFileInfo> {
-    let file: DiskFile;
     try {
-      file = await this.#disk.open(pathOf(this.#directory, start, "log"), "create");
+      this.#created ??= await this.#disk.open(pathOf(this.#directory, start, "log"), "create");
     } catch (error) {
       throw repeatable(error);
     }
+    try {
+      // The name must survive whatever is said to be durable in the file.
+      await this.#disk.syncDirectory(this.#directory);
+    } catch (error) {
+      // Without a descriptor for the folder there has been no sync that could have failed.
+      throw isWithoutDescriptors(error) ? repeatable(error) : error;
+    }
     await this.#zeroing;
     this.#writer?.close();
-    this.#writer = file;
-    // The name must survive whatever is said to be durable in the file.
-    await this.#disk.syncDirectory(this.#directory);
+    this.#writer = this.#created;
+    this.#created = null;
     const info = { start, end: start };
     this.#files.push(info);
     return info;
@@ -567,8 +576,15 @@ function pathOf(directory: string, position: number, kind: "log" | "idx" | "ckp"
 
 /** What a write fails with: a disk that was full before any sync has a word of its own. */
 function repeatable(error: unknown): unknown {
+  if (isWithoutDescriptors(error)) {
+    return new LogError("no_descriptors", error.message, { cause: error });
+  }
   if (!(error instanceof DiskError) || error.kind !== "no_space") return error;
   return new LogError("no_space", error.message, { cause: error });
+}
+
+function isWithoutDescriptors(error: unknown): error is DiskError {
+  return error instanceof DiskError && error.kind === "no_descriptors";
 }
 
 async function sizeOf(disk: Disk, path: string): Promise<number> {

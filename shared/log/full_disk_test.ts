@@ -97,6 +97,44 @@ for (
   });
 }
 
+for (const operation of ["create", "syncDirectory"] as const) {
+  Deno.test(`CommitLog waits when there is no descriptor for a new file (${operation})`, async () => {
+    const { sim, store, owner, log, retry } = await openLog(new SimDisk());
+    append(log, "before", FILE_BYTES);
+    await log.drain();
+    for (let count = 0; count < 3; count++) {
+      sim.failNext({ operation, kind: "no_descriptors" });
+    }
+    append(log, "in the new file");
+    log.flush();
+    await settle();
+    for (let count = 0; count < 3; count++) {
+      deepEqual([log.stalled?.code, log.error], ["no_descriptors", null]);
+      ok(await retry());
+    }
+    await log.drain();
+    deepEqual([log.stalled, log.durableEnd, owner.errors.length], [null, log.end, 0]);
+    equal(store.files.length, 2);
+    await store.close();
+    equal(sim.openFiles, 0);
+    sim.crash();
+    deepEqual(await readBack(sim), ["before", "in the new file"]);
+  });
+}
+
+Deno.test("a store that is closed while it waits for a descriptor leaves no file open", async () => {
+  const { sim, store, log } = await openLog(new SimDisk());
+  append(log, "before", FILE_BYTES);
+  await log.drain();
+  sim.failNext({ operation: "syncDirectory", kind: "no_descriptors" });
+  append(log, "in the new file");
+  log.flush();
+  await settle();
+  equal(log.stalled?.code, "no_descriptors");
+  await store.close();
+  equal(sim.openFiles, 0);
+});
+
 Deno.test("CommitLog waits for space for a group in two parts, and writes the same bytes", async () => {
   const { sim, store, log, retry } = await openLog(new SimDisk());
   for (let number = 0; number < 4; number++) {

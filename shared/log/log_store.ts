@@ -77,9 +77,10 @@ export interface LogStore {
    * until it resolves. It can be read from then on, survives the process, and is durable after the next
    * {@linkcode sync}. `roll` begins a new file with this block: all before it has been synced.
    *
-   * A rejection with {@linkcode LogError} `no_space` says that the disk was full: the same call may be
-   * made again, with a sync of what was written before it between at most. After any other rejection
-   * the store takes no more blocks: what is on disk is unknown until the next recovery.
+   * A rejection with {@linkcode LogError} `no_space` says that the disk was full, `no_descriptors` that
+   * a new file could not be opened: the same call may be made again, with a sync of what was written
+   * before it between at most. After any other rejection the store takes no more blocks: what is on
+   * disk is unknown until the next recovery.
    */
   write(parts: readonly Uint8Array[], roll: boolean): Promise<void>;
   /** Has every block that was written durable when it resolves. A rejection is final. */
@@ -131,7 +132,8 @@ export class LogError extends Error {
       | "damaged"
       | "sealed"
       | "foreign"
-      | "no_space",
+      | "no_space"
+      | "no_descriptors",
     message: string,
     options?: ErrorOptions,
   ) {

@@ -52,7 +52,15 @@ export interface DiskSpace {
 }
 
 /** What went wrong, in the words a caller decides by. `io` is everything that has no word of its own. */
-export type DiskErrorKind = "not_found" | "exists" | "no_space" | "locked" | "closed" | "io";
+export type DiskErrorKind =
+  | "not_found"
+  | "exists"
+  | "no_space"
+  /** As many files and connections are open as the process, or the machine, may have. */
+  | "no_descriptors"
+  | "locked"
+  | "closed"
+  | "io";
 
 /** A failed disk operation. */
 export class DiskError extends Error {

@@ -29,6 +29,8 @@ const KIND_OF_CODE: Readonly<Record<string, DiskErrorKind>> = {
   EEXIST: "exists",
   ENOSPC: "no_space",
   EDQUOT: "no_space",
+  EMFILE: "no_descriptors",
+  ENFILE: "no_descriptors",
 };
 /** Codes of a sync that says this folder cannot be synced by us, not that a sync failed. */
 const SYNC_REFUSED_CODES: ReadonlySet<string> = new Set(["EACCES", "EPERM", "EINVAL", "EROFS"]);
@@ -47,6 +49,8 @@ export class SystemDisk implements Disk {
         return new SystemFile(path, file, await Deno.open(path, { write: true }));
       } catch (error) {
         file.close();
+        // So that whoever tries again may create it.
+        if (mode === "create") await Deno.remove(path);
         throw error;
       }
     } catch (error) {
