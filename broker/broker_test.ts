@@ -40,7 +40,7 @@ async function publish(world: World, topic: string, ...bodies: string[]): Promis
 
 function changes(broker: Broker): string[] {
   const notes: string[] = [];
-  broker.registry = {
+  broker.administration.registry = {
     topicAdded: (topic) => notes.push(`+${topic}`),
     topicRemoved: (topic) => notes.push(`-${topic}`),
     channelAdded: (topic, channel) => notes.push(`+${topic}/${channel}`),
@@ -72,7 +72,7 @@ Deno.test("when its last channel is deleted, a topic keeps what comes for the ne
     const topic = world.broker.topics.get("t")!;
     await drained(world, "t", "c");
     await publish(world, "t", "lost");
-    world.broker.deleteChannel(topic, channelOf(world, "t", "c"));
+    world.broker.administration.deleteChannel(topic, channelOf(world, "t", "c"));
     equal(topic.depth, 0);
     await publish(world, "t", "kept");
     equal(topic.depth, 1);
@@ -108,8 +108,8 @@ Deno.test("a paused channel and a paused topic stay so after a restart", async (
     await drained(world, "t", "c");
     await drained(world, "u", "c");
     const { broker } = world;
-    broker.pauseChannel(channelOf(world, "t", "c"), true);
-    broker.pauseTopic(broker.topics.get("u")!, true);
+    broker.administration.pauseChannel(channelOf(world, "t", "c"), true);
+    broker.administration.pauseTopic(broker.topics.get("u")!, true);
     await publish(world, "t", "a");
     await publish(world, "u", "b");
   }, async (world) => {
@@ -119,8 +119,8 @@ Deno.test("a paused channel and a paused topic stay so after a restart", async (
     equal([paused.take(), behind.take()], [["OK"], ["OK"]]);
     equal([world.counts("t", "c"), world.counts("u", "c")], [[1, 0, 0], [0, 0, 0]]);
     equal(broker.topics.get("u")?.depth, 1);
-    broker.pauseChannel(channelOf(world, "t", "c"), false);
-    broker.pauseTopic(broker.topics.get("u")!, false);
+    broker.administration.pauseChannel(channelOf(world, "t", "c"), false);
+    broker.administration.pauseTopic(broker.topics.get("u")!, false);
     await settle();
     equal([paused.take(), behind.take()], [["a #1"], ["b #1"]]);
   });
@@ -129,14 +129,14 @@ Deno.test("a paused channel and a paused topic stay so after a restart", async (
 Deno.test("a topic paused before it has a channel gives the first ones nothing until it goes on", async () => {
   await lives({}, async (world) => {
     await publish(world, "t", "a");
-    world.broker.pauseTopic(world.broker.topics.get("t")!, true);
+    world.broker.administration.pauseTopic(world.broker.topics.get("t")!, true);
     await publish(world, "t", "b");
   }, async (world) => {
     const topic = world.broker.topics.get("t")!;
     equal(await drained(world, "t", "first"), []);
     equal(await drained(world, "t", "second"), []);
     equal(topic.depth, 2);
-    world.broker.pauseTopic(topic, false);
+    world.broker.administration.pauseTopic(topic, false);
     equal(await drained(world, "t", "first"), ["a #1", "b #1"]);
     equal(await drained(world, "t", "second"), ["a #1", "b #1"]);
   });
@@ -146,7 +146,7 @@ Deno.test("emptying a topic drops what is kept for the first durable channel, al
   await lives({}, async (world) => {
     const reader = await world.client(encodeSub("t", "e#ephemeral"));
     await publish(world, "t", "a", "b");
-    world.broker.emptyTopic(world.broker.topics.get("t")!);
+    world.broker.administration.emptyTopic(world.broker.topics.get("t")!);
     await publish(world, "t", "c");
     equal(await drained(world, "t", "first"), ["c #1"]);
     reader.close();
@@ -175,18 +175,18 @@ Deno.test("emptying a topic drops what no channel was given, and only that", asy
     const { broker } = world;
     await publish(world, "t", "a", "b");
     await world.client(sized("DPUB t 60000\n", utf8Bytes("late")));
-    broker.emptyTopic(broker.topics.get("t")!);
+    broker.administration.emptyTopic(broker.topics.get("t")!);
     equal(broker.topics.get("t")?.depth, 0);
     equal(await drained(world, "t", "c"), []);
     await publish(world, "t", "owed");
-    broker.emptyTopic(broker.topics.get("t")!);
+    broker.administration.emptyTopic(broker.topics.get("t")!);
     equal(world.counts("t", "c"), [1, 0, 0]);
-    broker.pauseTopic(broker.topics.get("t")!, true);
+    broker.administration.pauseTopic(broker.topics.get("t")!, true);
     await publish(world, "t", "behind", "the pause");
     equal(broker.topics.get("t")?.depth, 2);
-    broker.emptyTopic(broker.topics.get("t")!);
+    broker.administration.emptyTopic(broker.topics.get("t")!);
     equal(broker.topics.get("t")?.depth, 0);
-    broker.pauseTopic(broker.topics.get("t")!, false);
+    broker.administration.pauseTopic(broker.topics.get("t")!, false);
     await publish(world, "t", "after");
     equal(world.counts("t", "c"), [2, 0, 0]);
   }, async (world) => {
@@ -213,7 +213,7 @@ Deno.test("a deleted topic is gone with its messages, and its name is free again
     const notes = changes(world.broker);
     await publish(world, "t", "a");
     const consumer = await world.client(encodeSub("t", "c"));
-    world.broker.deleteTopic(world.broker.topics.get("t")!);
+    world.broker.administration.deleteTopic(world.broker.topics.get("t")!);
     await settle();
     equal(consumer.take(), ["OK", "end"]);
     equal(notes, ["+t", "+t/c", "-t"]);
@@ -227,7 +227,7 @@ Deno.test("a deleted topic is gone with its messages, and its name is free again
 Deno.test("a producer whose topic was deleted makes it again", async () => {
   await World.use({}, async (world) => {
     const producer = await publish(world, "t", "a");
-    world.broker.deleteTopic(world.broker.topics.get("t")!);
+    world.broker.administration.deleteTopic(world.broker.topics.get("t")!);
     await producer.send(pub("t", "b"));
     equal(producer.take(), ["OK"]);
     equal(await drained(world, "t", "c"), ["b #1"]);
@@ -274,7 +274,7 @@ Deno.test("a topic gets the channels that others know before its first message",
   await World.use({}, async (world) => {
     const asked: string[] = [];
     let answer: (names: string[]) => void = () => {};
-    world.broker.knownChannels = (topic) => {
+    world.broker.administration.knownChannels = (topic) => {
       asked.push(topic);
       return new Promise((resolve) => answer = resolve);
     };
@@ -294,7 +294,7 @@ Deno.test("a topic gets the channels that others know before its first message",
 Deno.test("channels that others know beyond the limit are left out", async () => {
   await World.use({ broker: { channelsPerTopicMax: 3 } }, async (world) => {
     const names = Array.from({ length: 5 }, (_, index) => `c${index}`);
-    world.broker.knownChannels = () => Promise.resolve(names);
+    world.broker.administration.knownChannels = () => Promise.resolve(names);
     await publish(world, "t", "a");
     equal([...world.broker.topics.get("t")!.channels.keys()], ["c0", "c1", "c2"]);
     equal(world.broker.topics.get("t")!.state.settled, true);
@@ -304,7 +304,7 @@ Deno.test("channels that others know beyond the limit are left out", async () =>
 Deno.test("more channels than a group holds are made all the same", async () => {
   await World.use({ broker: { channelsPerTopicMax: 2000 } }, async (world) => {
     const names = Array.from({ length: 2000 }, (_, index) => `channel-${index}`);
-    world.broker.knownChannels = () => Promise.resolve(names);
+    world.broker.administration.knownChannels = () => Promise.resolve(names);
     await publish(world, "t", "a");
     await settle();
     equal(world.broker.topics.get("t")?.channels.size, 2000);
@@ -407,7 +407,7 @@ Deno.test("what is deleted or emptied is recorded with its counts, what is ephem
   const world = await World.open();
   const { broker } = world;
   await publish(world, "t", "a", "b");
-  broker.emptyTopic(broker.ensureTopic("t"));
+  broker.administration.emptyTopic(broker.ensureTopic("t"));
   const topic = broker.ensureTopic("t");
   const channel = broker.ensureChannel(topic, "c");
   const brief = broker.ensureChannel(topic, "brief#ephemeral");
@@ -415,13 +415,13 @@ Deno.test("what is deleted or emptied is recorded with its counts, what is ephem
   channel.empty();
   await publish(world, "t", "g");
   brief.empty();
-  broker.deleteChannel(topic, brief);
-  broker.deleteChannel(topic, channel);
+  broker.administration.deleteChannel(topic, brief);
+  broker.administration.deleteChannel(topic, channel);
   await publish(world, "t", "h", "i");
   broker.ensureChannel(topic, "c2");
   await publish(world, "t", "j");
-  broker.deleteTopic(topic);
-  broker.deleteTopic(broker.ensureTopic("brief#ephemeral"));
+  broker.administration.deleteTopic(topic);
+  broker.administration.deleteTopic(broker.ensureTopic("brief#ephemeral"));
   await world.close();
   equal(await audited(world), [
     { event: "topic_emptied", topic: "t", messages: 2 },

@@ -138,7 +138,7 @@ Deno.test("on a disk that is nearly full publishes get E_THROTTLED, and all else
     equal(world.counts("t", "c"), [0, 1, 0]);
     const other = await world.client(encodeSub("fresh", "d"), "RDY 1\n");
     equal(other.take(), ["OK"]);
-    world.broker.deleteTopic(world.broker.topics.get("fresh")!);
+    world.broker.administration.deleteTopic(world.broker.topics.get("fresh")!);
     await world.broker.durableTo(world.broker.position);
     disk.setCapacity(CAPACITY_BYTES);
     await world.clock.run(1000);

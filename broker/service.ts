@@ -177,7 +177,7 @@ export class Service {
     https?.serve(handler);
     http.serve(tlsRequired === "true" && https !== null ? tlsRequiredHttp(https.port) : handler);
     this.#peers = this.#lookupPeers();
-    broker.registry = this.#peers;
+    broker.administration.registry = this.#peers;
     this.#lookUpAt(values.lookupdTcpAddresses);
     broker.onFailure = seams.onBroken;
     this.#peers.start();
@@ -352,7 +352,7 @@ export class Service {
     this.#peers.replace(
       addresses.map((address) => tcpAddress("--lookupd-tcp-address", address)),
     );
-    this.broker.knownChannels = addresses.length === 0
+    this.broker.administration.knownChannels = addresses.length === 0
       ? null
       : (topic) => this.#peers.lookupChannels(topic);
   }

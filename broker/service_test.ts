@@ -386,7 +386,7 @@ Deno.test("Service takes another log level and other discovery services while it
   const machine = new Machine();
   const service = await machine.start();
   const { logger } = service.broker;
-  equal([logger.level, service.broker.knownChannels], ["info", null]);
+  equal([logger.level, service.broker.administration.knownChannels], ["info", null]);
   equal(await machine.ask("PUT", "/config/log_level", "error"), "4");
   equal(logger.level, "error");
   const listener = machine.network.listen("lookup", 4160);
@@ -395,9 +395,9 @@ Deno.test("Service takes another log level and other discovery services while it
     '["lookup:4160"]',
   );
   const connection = await listener.accept();
-  ok(connection !== null && service.broker.knownChannels !== null);
+  ok(connection !== null && service.broker.administration.knownChannels !== null);
   equal(await machine.ask("PUT", "/config/nsqlookupd_tcp_addresses", "[]"), "[]");
-  equal(service.broker.knownChannels, null);
+  equal(service.broker.administration.knownChannels, null);
   connection.close();
   listener.close();
   await machine.stop(service);

@@ -139,19 +139,28 @@ class Door {
       { method: "GET", path: "/metrics", handle: () => this.#metricsText() },
       ...this.#configRoutes(),
       { method: "POST", path: "/topic/create", handle: ({ query }) => this.#createTopic(query) },
-      this.#topicRoute("delete", (topic) => broker.deleteTopic(topic)),
-      this.#topicRoute("empty", (topic) => broker.emptyTopic(topic)),
-      this.#topicRoute("pause", (topic) => broker.pauseTopic(topic, true)),
-      this.#topicRoute("unpause", (topic) => broker.pauseTopic(topic, false)),
+      this.#topicRoute("delete", (topic) => broker.administration.deleteTopic(topic)),
+      this.#topicRoute("empty", (topic) => broker.administration.emptyTopic(topic)),
+      this.#topicRoute("pause", (topic) => broker.administration.pauseTopic(topic, true)),
+      this.#topicRoute("unpause", (topic) => broker.administration.pauseTopic(topic, false)),
       {
         method: "POST",
         path: "/channel/create",
         handle: ({ query }) => this.#createChannel(query),
       },
-      this.#channelRoute("delete", (topic, channel) => broker.deleteChannel(topic, channel)),
+      this.#channelRoute(
+        "delete",
+        (topic, channel) => broker.administration.deleteChannel(topic, channel),
+      ),
       this.#channelRoute("empty", (_topic, channel) => channel.empty()),
-      this.#channelRoute("pause", (_topic, channel) => broker.pauseChannel(channel, true)),
-      this.#channelRoute("unpause", (_topic, channel) => broker.pauseChannel(channel, false)),
+      this.#channelRoute(
+        "pause",
+        (_topic, channel) => broker.administration.pauseChannel(channel, true),
+      ),
+      this.#channelRoute(
+        "unpause",
+        (_topic, channel) => broker.administration.pauseChannel(channel, false),
+      ),
     ];
   }
 

@@ -31,7 +31,7 @@ Deno.test("PublishTargets counts messages by topic, over a topic's deletion too"
     targets.count(2);
     find(world, targets, "b");
     targets.count(1);
-    world.broker.deleteTopic(a);
+    world.broker.administration.deleteTopic(a);
     const again = find(world, targets, "a");
     notStrictEqual(again, a);
     targets.count(5);

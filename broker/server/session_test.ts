@@ -348,7 +348,7 @@ Deno.test("deleting a channel ends its consumers' streams without a frame", asyn
   await World.use({}, async (world) => {
     const consumer = await world.client(SUB);
     const topic = world.broker.topics.get("t")!;
-    world.broker.deleteChannel(topic, topic.channels.get("c")!);
+    world.broker.administration.deleteChannel(topic, topic.channels.get("c")!);
     await settle();
     equal(consumer.take(), ["OK", "end"]);
   });

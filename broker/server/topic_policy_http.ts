@@ -82,7 +82,7 @@ async function configure(broker: Broker, name: string, changes: TopicPolicy): Pr
   // It may have been deleted meanwhile.
   const topic = topicOf(broker, name);
   try {
-    broker.configureTopic(topic, changes);
+    broker.administration.configureTopic(topic, changes);
     await broker.durableTo(broker.position);
   } catch (error) {
     if (broker.failure === null) throw error;

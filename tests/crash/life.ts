@@ -275,17 +275,20 @@ export class Life {
     await this.broker.storage.allowPolicies();
     if (topic.deleted) return;
     this.note(`configure ${topic.state.name} ${ackMode}`);
-    this.#decide(() => this.broker.configureTopic(topic, { ack_mode: ackMode }), () => ({
-      type: "topic_configured",
-      topic: topic.state.name,
-      ackMode,
-    }));
+    this.#decide(
+      () => this.broker.administration.configureTopic(topic, { ack_mode: ackMode }),
+      () => ({
+        type: "topic_configured",
+        topic: topic.state.name,
+        ackMode,
+      }),
+    );
   }
 
   pauseTopic(topic: Topic, paused: boolean): void {
     this.note(`pause ${topic.state.name} ${paused}`);
     const held = topic.channels.size === 0;
-    this.#decide(() => this.broker.pauseTopic(topic, paused), () => ({
+    this.#decide(() => this.broker.administration.pauseTopic(topic, paused), () => ({
       type: "topic_paused",
       topic: topic.state.name,
       paused,
@@ -296,7 +299,7 @@ export class Life {
   pauseChannel(topic: Topic, channel: Channel, paused: boolean): void {
     this.note(`pause ${topic.state.name}/${channel.state.name} ${paused}`);
     if (channel.state.paused === paused) return;
-    this.broker.pauseChannel(channel, paused);
+    this.broker.administration.pauseChannel(channel, paused);
     this.model.record({
       type: "channel_paused",
       topic: topic.state.name,
@@ -307,7 +310,7 @@ export class Life {
 
   emptyTopic(topic: Topic): void {
     this.note(`empty ${topic.state.name}`);
-    this.#decide(() => this.broker.emptyTopic(topic), () => ({
+    this.#decide(() => this.broker.administration.emptyTopic(topic), () => ({
       type: "topic_emptied",
       topic: topic.state.name,
     }));
@@ -333,7 +336,7 @@ export class Life {
   deleteChannel(topic: Topic, channel: Channel): void {
     this.note(`delete ${topic.state.name}/${channel.state.name}`);
     const names = { topic: topic.state.name, channel: channel.state.name };
-    this.broker.deleteChannel(topic, channel);
+    this.broker.administration.deleteChannel(topic, channel);
     const { position } = this.broker;
     this.model.record({ type: "channel_deleted", ...names }, position);
     if (topic.deleted) this.model.record({ type: "topic_deleted", topic: names.topic }, position);
@@ -342,7 +345,7 @@ export class Life {
 
   deleteTopic(topic: Topic): void {
     this.note(`delete ${topic.state.name}`);
-    this.broker.deleteTopic(topic);
+    this.broker.administration.deleteTopic(topic);
     this.model.record({ type: "topic_deleted", topic: topic.state.name }, this.broker.position);
     this.#dropGone();
   }

@@ -97,7 +97,7 @@ for (const moment of ["before_effect", "after_effect"] satisfies PowerCutMoment[
       await publish(before.broker, topic, 5);
       await before.broker.storage.maintain();
       disk.powerCutAfter(mutation, moment);
-      before.broker.deleteChannel(topic, channel);
+      before.broker.administration.deleteChannel(topic, channel);
       await before.broker.storage.maintain().catch((error) => ok(error instanceof DiskError));
       await settle();
       disk.crash();
@@ -118,11 +118,11 @@ for (const pausedAfterMs of [0, 2000]) {
     broker.publish(topic, new Uint8Array(1), 0, 1, clock.wallMs() + 1000);
     await broker.durableTo(broker.position);
     await clock.run(pausedAfterMs);
-    broker.pauseTopic(topic, true);
+    broker.administration.pauseTopic(topic, true);
     broker.ensureChannel(topic, "c");
     await clock.run(2000);
     equal((await consume(broker, "t", 10)).length, 0);
-    broker.pauseTopic(topic, false);
+    broker.administration.pauseTopic(topic, false);
     await clock.run(1);
     equal((await consume(broker, "t", 10)).length, 1);
     await broker.close();

@@ -79,12 +79,12 @@ class Work {
       await this.#publishMany(orders, 40, 350);
       await this.#publishMany(gone, 4, 100);
       for (const channel of channels) await this.#finishSome(orders, channel, 40, () => true);
-      if (round === 1) this.#broker.deleteTopic(gone);
+      if (round === 1) this.#broker.administration.deleteTopic(gone);
       if (round === 1) this.#broker.ensureTopic("gone");
       await this.#clock.run(3 * MAINTAIN_MS);
     }
     invariant(this.#broker.storage.logFiles[0]!.start > 0, "the first files are gone");
-    this.#broker.deleteTopic(this.#topic("gone"));
+    this.#broker.administration.deleteTopic(this.#topic("gone"));
   }
 
   /** All kinds of state, in sealed files and in checkpoints. */
@@ -101,7 +101,7 @@ class Work {
     }
     await this.#durable();
     metrics.empty();
-    broker.pauseChannel(audit, true);
+    broker.administration.pauseChannel(audit, true);
 
     const kept = this.#topic("kept");
     await this.#publishMany(kept, 5, 80);
@@ -116,7 +116,7 @@ class Work {
     const held = this.#topic("held");
     broker.ensureChannel(held, "behind");
     await this.#publishMany(held, 6, 120);
-    broker.pauseTopic(held, true);
+    broker.administration.pauseTopic(held, true);
     await this.#publishMany(held, 4, 120);
     this.#publish(held, this.#body(50), DUE_MS + 120_000);
 
@@ -147,11 +147,11 @@ class Work {
     const emptied = this.#topic("emptied");
     broker.ensureChannel(emptied, "first");
     await this.#publishMany(emptied, 4, 70);
-    broker.deleteChannel(emptied, broker.ensureChannel(emptied, "first"));
+    broker.administration.deleteChannel(emptied, broker.ensureChannel(emptied, "first"));
     await this.#publishMany(emptied, 3, 70);
-    broker.emptyTopic(emptied);
+    broker.administration.emptyTopic(emptied);
     await this.#publishMany(emptied, 2, 70);
-    broker.deleteTopic(this.#topic("gone"));
+    broker.administration.deleteTopic(this.#topic("gone"));
     await this.#durable();
   }
 

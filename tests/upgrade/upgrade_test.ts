@@ -116,8 +116,10 @@ function resumeAll(broker: Broker, expected: Expectation): Expectation {
     const known = broker.topics.get(topic.name);
     assert.ok(known !== undefined);
     if (known.channels.size === 0) broker.ensureChannel(known, "first");
-    for (const channel of known.channels.values()) broker.pauseChannel(channel, false);
-    broker.pauseTopic(known, false);
+    for (const channel of known.channels.values()) {
+      broker.administration.pauseChannel(channel, false);
+    }
+    broker.administration.pauseTopic(known, false);
     const kept = {
       name: "first",
       unfinished: topic.messages.map(({ offset }) => offset),

@@ -1,0 +1,17 @@
+/** Operations that the broker refuses. */
+
+/** Why an operation was refused. */
+export type RefusalCode =
+  | "exiting"
+  | "storage"
+  | "throttled"
+  | "too_many_topics"
+  | "too_many_channels";
+
+/** An operation that the broker refuses; `message` is for the peer. */
+export class RefusedError extends Error {
+  override name = "RefusedError";
+  constructor(readonly code: RefusalCode, message: string) {
+    super(message);
+  }
+}
