@@ -199,7 +199,12 @@ export class Broker implements ChannelEffects {
     for (const state of storage.state.topics.values()) {
       broker.administration.recover(state, nowMs, wallMs);
     }
-    await broker.#care.start();
+    try {
+      await broker.#care.start();
+    } catch (error) {
+      await broker.abandon();
+      throw error;
+    }
     return broker;
   }
 

@@ -8,6 +8,7 @@
  * - Before a file is given up, a report of what each channel loses is on disk
  *   (`audit/evicted-<position>.jsonl`), and then the decision itself is in the log. When either cannot
  *   be written, nothing is given up.
+ * - A report names what is lost at least: after a crash in an attempt it has the lines of that one too.
  * - It goes by files, whatever is in them: messages in flight, requeued and deferred ones go too.
  *
  * ```
@@ -16,7 +17,7 @@
  * `from` and `to` are offsets of the topic: the channel does not get what it was owed of `[from, to)`.
  * A line without a channel is what a topic kept for its first one.
  */
-import { type Clock, type Disk, replaceFile } from "@sluice/shared/runtime";
+import { type Clock, type Disk, DiskError, readWhole, replaceFile } from "@sluice/shared/runtime";
 import type { LogFileInfo } from "@sluice/shared/log";
 import type { Logger } from "@sluice/shared/telemetry";
 import { type Audit, AUDIT_FOLDER, FILES_MAX } from "./audit.ts";
@@ -57,6 +58,8 @@ export interface Gap {
   readonly messages: number;
 }
 
+/** More lines than any report has: one for each channel that there may be. */
+const REPORT_BYTES_MAX = 2 ** 30;
 const REPORT_REGEXP = /^evicted-\d{16}\.jsonl$/;
 
 /** See the module. */
@@ -113,8 +116,9 @@ export class Evictor {
     }
     const folder = `${dataPath}/${AUDIT_FOLDER}`;
     const name = `evicted-${String(file.start).padStart(16, "0")}.jsonl`;
-    const report = gaps.map((gap) => JSON.stringify(gap) + "\n").join("");
     await disk.makeDirectory(folder);
+    const before = await readReport(disk, `${folder}/${name}`);
+    const report = reportText(before, gaps);
     await replaceFile(disk, `${folder}/${name}`, new TextEncoder().encode(report));
     // What was deleted while the report was written has nothing to give up any more.
     const live = new Set(topics());
@@ -166,6 +170,36 @@ function endIn(topic: TopicState, file: LogFileInfo): number {
     if (first < file.end && offset < topic.durableTail) end = Math.max(end, offset + 1);
   }
   return end;
+}
+
+/**
+ * The lines of a report. One from before says what an attempt has given up that a crash ended: the log
+ * may have a part of its decisions, so what is not lost once more stays in the report.
+ */
+function reportText(before: readonly Gap[], gaps: readonly Gap[]): string {
+  const isNamed = new Set(gaps.map(({ topic, channel }) => `${topic} ${channel ?? ""}`));
+  const kept = before.filter(({ topic, channel }) => !isNamed.has(`${topic} ${channel ?? ""}`));
+  return [...kept, ...gaps].map((gap) => JSON.stringify(gap) + "\n").join("");
+}
+
+/** An earlier report of a file; nothing when there is none. */
+async function readReport(disk: Disk, path: string): Promise<Gap[]> {
+  try {
+    const text = new TextDecoder().decode(await readWhole(disk, path, REPORT_BYTES_MAX));
+    return text.split("\n").flatMap(parseGap);
+  } catch (error) {
+    if (error instanceof DiskError && error.kind === "not_found") return [];
+    throw error;
+  }
+}
+
+/** The gap that a line names; none when it is not one, as somebody else may have written it. */
+function parseGap(line: string): Gap[] {
+  try {
+    return [JSON.parse(line) as Gap];
+  } catch {
+    return [];
+  }
 }
 
 /** What is lost when a topic's messages below `to` are given up. */

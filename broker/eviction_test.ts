@@ -161,6 +161,27 @@ Deno.test("what is in flight, requeued or deferred in a file that is given up is
   });
 });
 
+Deno.test("a report keeps the lines of an attempt that a crash has ended, whose decisions the log may have in part", async () => {
+  const disk = new SimDisk();
+  const path = "/data/audit/evicted-0000000000000000.jsonl";
+  const line = (gap: object) => JSON.stringify(gap) + "\n";
+  const lost = { topic: "t", channel: "given up before", from: 0, to: 9, messages: 9 };
+  const again = { topic: "t", channel: "c", from: 0, to: 3, messages: 3 };
+  await disk.makeDirectory("/data");
+  await disk.makeDirectory("/data/audit");
+  disk.writeDurable(path, utf8Bytes(line(lost) + line(again) + "cut off\n"));
+  await World.use({ ...evicting(30_000), disk }, async ({ broker, clock }) => {
+    const topic = broker.ensureTopic("t");
+    broker.ensureChannel(topic, "c");
+    await fill(broker, topic);
+    await clock.run(36_000);
+    equal(broker.evictor.fileCount, 1);
+    const to = topic.state.liveFrom;
+    const text = new TextDecoder().decode(await readWhole(disk, path, 1 << 20));
+    equal(text, line(lost) + line({ ...again, to, messages: to }));
+  });
+});
+
 Deno.test("a topic at its limit refuses publishes until its consumers have made room, others go on", async () => {
   await World.use(limited(50_000, "refuse"), async (world) => {
     const { broker } = world;

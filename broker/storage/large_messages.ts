@@ -120,6 +120,7 @@ export class LargeMessages {
 
   /** Adds `bytes[start, end)`, copied, to a body. There must be room. */
   write(body: WrittenBody, bytes: Uint8Array, start: number, end: number): void {
+    invariant(this.#raised, "a folder is of the level of large messages before it gets a part");
     invariant(end > start && end - start <= this.partBytes, "a part has bytes, and not too many");
     const log = this.#log;
     log.ring.set(bytes.subarray(start, end), log.begin(PART_KIND, end - start));

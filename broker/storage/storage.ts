@@ -24,6 +24,7 @@ import {
 } from "@sluice/shared/log";
 import { type Clock, type Disk, DiskError, invariant, type Timer } from "@sluice/shared/runtime";
 import {
+  COMPACTED_START_LEVELS,
   type CompatibilityLevels,
   LARGE_MESSAGE_LEVELS,
   POLICY_LEVELS,
@@ -132,6 +133,11 @@ const FINISH_OFFSETS_PER_RECORD_MAX = 65_536;
 const LOSS_WINDOW_SHARE = 4;
 /** Finishes that wait for a group are bounded to this share of the ring, at one a 64 bytes. */
 const UNWRITTEN_SHARE = 64;
+/** Events that came after the first release, and the level of a folder that has them. */
+const EVENT_LEVELS: Readonly<Partial<Record<Event["type"], number>>> = {
+  topic_configured: POLICY_LEVELS.reader,
+  topic_trimmed: POLICY_LEVELS.reader,
+};
 /** The most that a message takes in the log besides its body. */
 const RECORD_OVERHEAD_BYTES = 64;
 /** A group that found the disk full is tried again this often. */
@@ -176,6 +182,8 @@ export class Storage {
   #confirmableEnd: number;
   /** Has raised the levels of the folder for policies, or does. */
   #allowing: Promise<void> | null = null;
+  /** What a release must know to read what may be written now. */
+  #readerLevel: number;
   /** Resolves when no level is being raised. */
   #raising: Promise<void> = Promise.resolve();
   #finishing: ChannelState[] = [];
@@ -206,6 +214,7 @@ export class Storage {
     recovered: Awaited<ReturnType<typeof recoverState>>,
   ) {
     this.#folder = folder;
+    this.#readerLevel = folder.levels.reader;
     this.#store = store;
     this.#clock = clock;
     this.#options = options;
@@ -491,7 +500,7 @@ export class Storage {
 
   /**
    * Has releases that do not know policies keep away from the folder, for good. Comes before the first
-   * `topic_configured` event.
+   * `topic_configured` or `topic_trimmed` event.
    */
   allowPolicies(): Promise<void> {
     this.#allowing ??= this.#raise(POLICY_LEVELS).catch((error) => {
@@ -506,11 +515,20 @@ export class Storage {
     const { disk, path } = this.#folder;
     const raised = this.#raising.then(() => raiseCompatibility(disk, path, levels));
     this.#raising = raised.then(() => {}, () => {});
-    return raised.then(() => {});
+    return raised.then(({ reader }) => {
+      this.#readerLevel = reader;
+    });
   }
 
-  /** Records a decision and applies it; returns what it created. */
+  /**
+   * Records a decision and applies it; returns what it created. One of a type that releases before do
+   * not know comes after `allowPolicies`.
+   */
   decide(event: Event): TopicState | ChannelState | null {
+    invariant(
+      this.#readerLevel >= (EVENT_LEVELS[event.type] ?? 1),
+      "a folder is of the level that an event needs before it is written",
+    );
     const bytes = encodeEvent(event);
     this.log.ring.set(bytes, this.log.begin(EVENT_KIND, bytes.length));
     this.log.finish();
@@ -725,6 +743,9 @@ export class Storage {
     { replacement, runs, holeBytes }: CompactedFile,
     topics: readonly TopicState[],
   ): Promise<void> {
+    if (this.#store.files[0]?.start === 0 && this.#readerLevel < COMPACTED_START_LEVELS.reader) {
+      await this.#raise(COMPACTED_START_LEVELS);
+    }
     await replacement.swap(() => {
       for (const { index, number } of topics) {
         index.replaceRun(file.start, runs.get(number) ?? null);
