@@ -58,6 +58,11 @@ export interface Gap {
   readonly messages: number;
 }
 
+interface Trim {
+  readonly topic: TopicState;
+  readonly to: number;
+}
+
 /** More lines than any report has: one for each channel that there may be. */
 const REPORT_BYTES_MAX = 2 ** 30;
 const REPORT_REGEXP = /^evicted-\d{16}\.jsonl$/;
@@ -106,20 +111,23 @@ export class Evictor {
 
   async #evict(file: LogFileInfo): Promise<void> {
     const { disk, dataPath, topics, logger } = this.#world;
-    const trims: { readonly topic: TopicState; readonly to: number }[] = [];
-    const gaps: Gap[] = [];
+    const trims: Trim[] = [];
     for (const topic of topics()) {
       const to = endIn(topic, file);
-      if (to <= topic.liveFrom) continue;
-      trims.push({ topic, to });
-      gaps.push(...gapsOf(topic, to));
+      if (to > topic.liveFrom) trims.push({ topic, to });
     }
     const folder = `${dataPath}/${AUDIT_FOLDER}`;
     const name = `evicted-${String(file.start).padStart(16, "0")}.jsonl`;
     await disk.makeDirectory(folder);
-    const before = await readReport(disk, `${folder}/${name}`);
-    const report = reportText(before, gaps);
-    await replaceFile(disk, `${folder}/${name}`, new TextEncoder().encode(report));
+    let report = await readReport(disk, `${folder}/${name}`);
+    let gaps: Gap[];
+    // Once more when a channel was made while the report was written, and would lose something too.
+    do {
+      gaps = gapsOfAll(trims);
+      report = merged(report, gaps);
+      const text = report.map((gap) => JSON.stringify(gap) + "\n").join("");
+      await replaceFile(disk, `${folder}/${name}`, new TextEncoder().encode(text));
+    } while (!areNamed(gapsOfAll(trims), gaps));
     // What was deleted while the report was written has nothing to give up any more.
     const live = new Set(topics());
     for (const { topic, to } of trims) if (live.has(topic)) this.#world.trim(topic, to);
@@ -172,14 +180,27 @@ function endIn(topic: TopicState, file: LogFileInfo): number {
   return end;
 }
 
+function gapsOfAll(trims: readonly Trim[]): Gap[] {
+  return trims.flatMap(({ topic, to }) => gapsOf(topic, to));
+}
+
 /**
- * The lines of a report. One from before says what an attempt has given up that a crash ended: the log
+ * The gaps of a report. One from before says what an attempt has given up that a crash ended: the log
  * may have a part of its decisions, so what is not lost once more stays in the report.
  */
-function reportText(before: readonly Gap[], gaps: readonly Gap[]): string {
-  const isNamed = new Set(gaps.map(({ topic, channel }) => `${topic} ${channel ?? ""}`));
-  const kept = before.filter(({ topic, channel }) => !isNamed.has(`${topic} ${channel ?? ""}`));
-  return [...kept, ...gaps].map((gap) => JSON.stringify(gap) + "\n").join("");
+function merged(before: readonly Gap[], gaps: readonly Gap[]): Gap[] {
+  const names = new Set(gaps.map(nameOf));
+  return [...before.filter((gap) => !names.has(nameOf(gap))), ...gaps];
+}
+
+/** Whether `named` has all topics and channels that lose something. */
+function areNamed(gaps: readonly Gap[], named: readonly Gap[]): boolean {
+  const names = new Set(named.map(nameOf));
+  return gaps.every((gap) => names.has(nameOf(gap)));
+}
+
+function nameOf({ topic, channel = "" }: Gap): string {
+  return `${topic} ${channel}`;
 }
 
 /** An earlier report of a file; nothing when there is none. */

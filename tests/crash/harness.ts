@@ -7,12 +7,12 @@
  * carries what was done and what the disk was asked for.
  */
 import { Broker, type BrokerOptions } from "@sluice/broker/broker";
-import type { AckMode } from "@sluice/broker/storage";
-import { type Disk, DiskError } from "@sluice/shared/runtime";
+import type { AckMode, Quota } from "@sluice/broker/storage";
+import { type Disk, DiskError, readWhole } from "@sluice/shared/runtime";
 import { Logger } from "@sluice/shared/telemetry";
 import { SeededRandom, settle, SimClock, SimDisk } from "@sluice/shared/testing";
 import { inspect } from "./inspection.ts";
-import { Life } from "./life.ts";
+import { Life, type ReportedGap } from "./life.ts";
 import { LifeDisk } from "./life_disk.ts";
 import { Model, promised, Violation } from "./model.ts";
 import { randomStep } from "./workload.ts";
@@ -35,6 +35,10 @@ export interface SeedReport {
   readonly diskOperations: number;
   /** Log files that were compacted. */
   readonly compactions: number;
+  /** Decisions to give up messages, at a topic's limit or for want of space. */
+  readonly trims: number;
+  /** Log files that were given up for want of space. */
+  readonly evictions: number;
 }
 
 /** A seed that found a broken promise. */
@@ -72,8 +76,11 @@ const TRACE_LINES_MAX = 300;
 const CHANGES_MAX = [14, 40, 160, 500];
 const NAMES_MAX = [8, 16, 60];
 const LIVES_MAX = 6;
+const REPORT_BYTES_MAX = 1 << 20;
 const STEPS_MAX = [20, 80, 250];
 const DATA_PATH = "/data";
+const AUDIT_FOLDER = "audit";
+const NO_QUOTA: Quota = { bytesMax: 0, action: "refuse" };
 /** Small slices, so that work and crashes fall between them. */
 const CHECKPOINT_SLICES = [
   {},
@@ -104,6 +111,7 @@ class SeedRun {
   /** Since the last start only the process has ended, not the machine. */
   #onlyProcess = true;
   #compactions = 0;
+  #evictions = 0;
   /** A write or sync was made to fail: an open may fail with it. */
   #faulty = false;
 
@@ -127,13 +135,26 @@ class SeedRun {
         intervalMs: random.pick([2, 10, 1000]),
       },
     };
-    this.#model = new Model(relaxed);
+    const quota = random.pick<Quota>([
+      ...Array(4).fill(NO_QUOTA),
+      { bytesMax: 4000, action: "refuse" },
+      { bytesMax: 4000, action: "drop_oldest" },
+      { bytesMax: 20_000, action: "drop_oldest" },
+    ]);
+    const logFileBytes = random.pick([4096, 16_384, 32_768]);
+    const pressure = random.chance(0.3)
+      ? {
+        guard: { minFreeBytes: 0, logBytesMax: logFileBytes * random.pick([2, 4]) },
+        eviction: { afterMs: random.pick([1, 1, 1500]) },
+      }
+      : {};
+    this.#model = new Model({ ...relaxed, quota });
     this.#brokerOptions = {
       storage: {
         dataPath: DATA_PATH,
         nodeId: { value: 1, required: false },
         ringBytes: 65_536,
-        logFileBytes: random.pick([4096, 16_384, 32_768]),
+        logFileBytes,
         pageCacheBytes: 0,
         indexCacheBytes: 0,
         bodyBytesMax: 8192,
@@ -146,6 +167,8 @@ class SeedRun {
       topicsMax: 100,
       channelsPerTopicMax: 100,
       publishBytesMax: 1 << 20,
+      quota,
+      ...pressure,
     };
   }
 
@@ -168,6 +191,8 @@ class SeedRun {
       lostWritten: this.#model.lostWritten,
       diskOperations: this.#disk.trace.mutations,
       compactions: this.#compactions,
+      trims: this.#model.trims,
+      evictions: this.#evictions,
     };
   }
 
@@ -260,7 +285,14 @@ class SeedRun {
     this.#options.opened?.(broker);
     this.#model.restart(broker.position, this.#onlyProcess);
     this.#onlyProcess = true;
-    const life = new Life(broker, clock, this.#model, this.#random, (line) => this.#note(line));
+    const life = new Life(
+      broker,
+      clock,
+      this.#model,
+      this.#random,
+      (line) => this.#note(line),
+      () => readReports(disk),
+    );
     await this.#try(life, () => inspect(life));
     this.#wallMs = clock.wallMs();
     return life;
@@ -305,6 +337,7 @@ class SeedRun {
 
   async #endLife(end: LifeEnd): Promise<void> {
     this.#compactions += this.#broker?.storage.compaction.filesCompacted ?? 0;
+    this.#evictions += this.#broker?.evictor.fileCount ?? 0;
     this.#broker = null;
     // What was under way meets the end of its world before the next life begins.
     if (end === "power") {
@@ -350,4 +383,19 @@ class SeedRun {
     this.#work.push(line);
     if (this.#work.length > TRACE_LINES_MAX) this.#work.shift();
   }
+}
+
+/** All that the reports of evictions say. */
+async function readReports(disk: Disk): Promise<ReportedGap[]> {
+  const folder = `${DATA_PATH}/${AUDIT_FOLDER}`;
+  const gaps: ReportedGap[] = [];
+  for (const name of await disk.list(folder)) {
+    if (!/^evicted-.*\.jsonl$/.test(name)) continue;
+    const text = new TextDecoder().decode(
+      await readWhole(disk, `${folder}/${name}`, REPORT_BYTES_MAX),
+    );
+    const lines = text.split("\n").filter((line) => line !== "");
+    gaps.push(...lines.map((line) => JSON.parse(line) as ReportedGap));
+  }
+  return gaps;
 }

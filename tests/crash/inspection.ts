@@ -19,14 +19,35 @@ export async function inspect(life: Life): Promise<void> {
     const topic = broker.topics.get(name);
     if (topic !== undefined) await inspectTopic(life, topic, expected);
   }
+  await inspectReports(life);
   promised(broker.source.damagedCount === 0, "no message is damaged");
   life.rethrow();
+}
+
+/** What a channel lost for want of space is in a report. */
+async function inspectReports({ model, readReports }: Life): Promise<void> {
+  if (model.gaps.length === 0) return;
+  const reported = await readReports();
+  for (const { topic, channel, count } of model.gaps) {
+    const isNamed = reported.some((gap) =>
+      gap.topic === topic && gap.to >= count &&
+      // Of what a topic kept for its first channel, which was made since.
+      (channel === null || gap.channel === undefined || gap.channel === channel)
+    );
+    promised(isNamed, `no report says that ${topic}/${channel} has nothing below ${count}`);
+  }
 }
 
 async function inspectTopic(life: Life, topic: Topic, expected: ModelTopic): Promise<void> {
   const { name } = expected;
   promised(topic.state.paused === expected.paused, `${name}: paused is ${topic.state.paused}`);
   promised(topic.state.ackMode === expected.ackMode, `${name}: mode is ${topic.state.ackMode}`);
+  const { bytesMax, action } = life.broker.quotaOf(topic.state);
+  const limit = life.model.limitOf(name);
+  promised(
+    bytesMax === limit.bytesMax && action === limit.action,
+    `${name}: limit is ${bytesMax} ${action}`,
+  );
   const kept = expected.channels.size === 0 ? expected.kept.size : 0;
   const depth = kept + expected.held.size;
   promised(topic.depth === depth, `${name}: depth is ${topic.depth} instead of ${depth}`);

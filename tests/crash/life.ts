@@ -7,6 +7,7 @@ import {
   DamagedBodyError,
   type DurableWaiter,
   type LargeUpload,
+  RefusedError,
 } from "@sluice/broker/broker";
 import type {
   Channel,
@@ -16,12 +17,23 @@ import type {
   MessageView,
   Topic,
 } from "@sluice/broker/queue";
-import type { AckMode } from "@sluice/broker/storage";
+import type { AckMode, Quota } from "@sluice/broker/storage";
 import type { SeededRandom, SimClock } from "@sluice/shared/testing";
 import { bodyOf, checkBody, type Debt, type Model, promised, Violation } from "./model.ts";
 
+/** What a publisher to a topic at its limit is told. */
+const QUOTA_TEXT = "the topic has reached its limit";
 /** Bytes of the wire part of a message before its body. */
 const WIRE_HEADER_BYTES = 26;
+
+/** A line of a report about messages that were given up for want of space. */
+export interface ReportedGap {
+  readonly topic: string;
+  readonly channel?: string;
+  readonly from: number;
+  readonly to: number;
+  readonly messages: number;
+}
 
 /** A delivery that a consumer has not answered. */
 interface Held {
@@ -90,6 +102,7 @@ export class Life {
   bodiesRead = 0;
   /** The first broken promise that was seen where nothing can be thrown. */
   violation: Error | null = null;
+  #isAdmitting = false;
 
   constructor(
     readonly broker: Broker,
@@ -97,8 +110,87 @@ export class Life {
     readonly model: Model,
     readonly random: SeededRandom,
     readonly note: (line: string) => void,
+    /** What the reports on disk say of messages that were given up for want of space. */
+    readonly readReports: () => Promise<readonly ReportedGap[]>,
   ) {
     broker.await(this.#waiter());
+    this.#watchTrims();
+  }
+
+  /** Messages are given up in the middle of other things, at a decision that is seen here. */
+  #watchTrims(): void {
+    const { storage } = this.broker;
+    const decide = storage.decide.bind(storage);
+    storage.decide = (event) => {
+      const topic = event.type === "topic_trimmed"
+        ? storage.state.topicsByNumber.get(event.topic)?.name
+        : undefined;
+      if (event.type !== "topic_trimmed" || topic === undefined) return decide(event);
+      this.guard(() => this.#checkTrim(topic, event.to));
+      const result = decide(event);
+      this.note(`give up ${topic} below ${event.to}, ${this.#isAdmitting ? "limit" : "eviction"}`);
+      const isEviction = !this.#isAdmitting;
+      const { position } = this.broker;
+      this.model.record({ type: "topic_trimmed", topic, count: event.to, isEviction }, position);
+      this.#forgetHeld(topic);
+      return result;
+    };
+  }
+
+  /** What may be given up: what can be seen at a limit that says so, what is in old files otherwise. */
+  #checkTrim(name: string, count: number): void {
+    const topic = this.model.topics.get(name);
+    promised(topic !== undefined, `${name} is there when its messages are given up`);
+    if (this.#isAdmitting) {
+      const { action, bytesMax } = this.model.limitOf(name);
+      promised(action === "drop_oldest" && bytesMax > 0, `${name} may give up its oldest messages`);
+      for (const { ordinal } of topic.held.values()) {
+        promised(ordinal >= count, `${name} gives up what waits behind its pause`);
+      }
+    }
+    const seenEnd = this.#isAdmitting ? this.model.shownEndOf(name) : this.model.confirmedEnd;
+    for (const { owed } of topic.channels.values()) {
+      for (const { message } of owed.values()) {
+        const isSeen = message.ordinal >= count || message.end <= seenEnd;
+        promised(
+          isSeen,
+          `${name} gives up message ${message.sequence}, which nobody could see yet`,
+        );
+      }
+    }
+  }
+
+  /** What consumers hold and is not owed any more is not in flight any more. */
+  #forgetHeld(topic: string): void {
+    for (const fake of this.consumers.filter(({ topic: { state } }) => state.name === topic)) {
+      const owed = this.model.topics.get(topic)?.channels.get(fake.channel.state.name)?.owed;
+      for (const sequence of fake.held.keys()) {
+        if (owed?.has(sequence) !== true) fake.held.delete(sequence);
+      }
+    }
+  }
+
+  /** Whether a publish to a topic is taken: the log and the topic may be full. */
+  admits(topicName: string): boolean {
+    const { broker, model } = this;
+    const topic = broker.topics.get(topicName);
+    this.#isAdmitting = true;
+    try {
+      broker.admit();
+      if (topic !== undefined) broker.admitTo(topic);
+    } catch (error) {
+      if (!(error instanceof RefusedError) || error.code !== "throttled") throw error;
+      this.note(`refused on ${topicName}: ${error.message}`);
+      const isLimit = error.message === QUOTA_TEXT;
+      promised(
+        !isLimit || model.topics.get(topicName)?.isEmpty === false,
+        `${topicName} holds nothing, and refuses a publish`,
+      );
+      return false;
+    } finally {
+      this.#isAdmitting = false;
+    }
+    return true;
   }
 
   /** Runs a check where nothing may be thrown; {@linkcode rethrow} throws what it found. */
@@ -137,6 +229,7 @@ export class Life {
 
   publish(topic: Topic, bytes: number, dueMs: number): void {
     const { broker } = this;
+    if (!this.admits(topic.state.name)) return;
     const sequence = broker.storage.nextSequence;
     const body = bodyOf(sequence, bytes);
     broker.publish(topic, body, 0, bytes, dueMs);
@@ -148,6 +241,7 @@ export class Life {
   }
 
   beginUpload(topic: string, bytes: number): void {
+    if (!this.admits(topic)) return;
     const upload = this.broker.beginUpload(() => {});
     if (upload === null) return;
     const seed = this.random.below(2 ** 31);
@@ -285,6 +379,19 @@ export class Life {
     );
   }
 
+  /** Bounds what a topic holds from now on; null for the broker's bound. */
+  async limitTopic(topic: Topic, limit: Quota | null): Promise<void> {
+    await this.broker.storage.allowPolicies();
+    if (topic.deleted) return;
+    this.note(`limit ${topic.state.name} ${JSON.stringify(limit)}`);
+    const changes = { quota_bytes: limit?.bytesMax ?? null, quota_action: limit?.action ?? null };
+    this.#decide(() => this.broker.administration.configureTopic(topic, changes), () => ({
+      type: "topic_limited",
+      topic: topic.state.name,
+      limit,
+    }));
+  }
+
   pauseTopic(topic: Topic, paused: boolean): void {
     this.note(`pause ${topic.state.name} ${paused}`);
     const held = topic.channels.size === 0;
@@ -314,10 +421,7 @@ export class Life {
       type: "topic_emptied",
       topic: topic.state.name,
     }));
-    for (const fake of this.consumers.filter((candidate) => candidate.topic === topic)) {
-      const { owed } = this.model.channel(topic.state.name, fake.channel.state.name);
-      for (const sequence of fake.held.keys()) if (!owed.has(sequence)) fake.held.delete(sequence);
-    }
+    this.#forgetHeld(topic.state.name);
   }
 
   emptyChannel(topic: Topic, channel: Channel): void {

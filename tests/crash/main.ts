@@ -52,12 +52,16 @@ async function runSeeds(
   let crashes = 0;
   let deliveries = 0;
   let compactions = 0;
+  let trims = 0;
+  let evictions = 0;
   for (let seed = first; seed < first + count; seed++) {
     try {
       const report = await runSeed(seed);
       crashes += report.crashes;
       deliveries += report.deliveries;
       compactions += report.compactions;
+      trims += report.trims;
+      evictions += report.evictions;
       if (verbose) console.log(`seed ${seed}: ${JSON.stringify(report)}`);
     } catch (error) {
       if (!(error instanceof SeedFailure)) throw error;
@@ -76,7 +80,8 @@ async function runSeeds(
   const seconds = (performance.now() - startMs) / 1000;
   console.log(
     `${count} seeds from ${first} in ${seconds.toFixed(1)} s: ${crashes} ends of a life, ` +
-      `${deliveries} deliveries, ${compactions} files compacted, ${failures} failed seeds`,
+      `${deliveries} deliveries, ${compactions} files compacted, ${trims} times messages given up, ` +
+      `${evictions} files given up, ${failures} failed seeds`,
   );
   return failures === 0 ? 0 : 1;
 }

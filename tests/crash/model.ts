@@ -13,9 +13,13 @@
  *   the process, but not one of the machine. Of it there is never more than the loss window allows.
  *   Only in mode `nsq_relaxed` may a consumer see it.
  *
+ * - What is given up at a topic's limit or for want of space is every message below one, of those
+ *   published to the topic, whoever was owed it: {@linkcode ModelEvent} `topic_trimmed` says how many.
+ *   What each channel loses for want of space is kept to be held against the reports on disk.
+ *
  * Every broken promise is thrown as a {@linkcode Violation}.
  */
-import type { AckMode, LossWindowLimits } from "@sluice/broker/storage";
+import type { AckMode, LossWindowLimits, Quota } from "@sluice/broker/storage";
 import { isEphemeral } from "@sluice/shared/protocol";
 
 /** A promise that the broker did not keep. */
@@ -45,6 +49,15 @@ export type ModelEvent =
     readonly type: "topic_configured";
     readonly topic: string;
     readonly ackMode: AckMode | null;
+  }
+  /** Null for the broker's limit. */
+  | { readonly type: "topic_limited"; readonly topic: string; readonly limit: Quota | null }
+  /** The first `count` messages ever published to the topic are given up. */
+  | {
+    readonly type: "topic_trimmed";
+    readonly topic: string;
+    readonly count: number;
+    readonly isEviction: boolean;
   }
   | ChannelEvent
   | {
@@ -80,6 +93,8 @@ export interface ModelMessage {
   readonly bytes: number;
   readonly dueMs: number;
   readonly seed?: number;
+  /** So many were published to the topic before. */
+  readonly ordinal: number;
   /** It is on disk when the log is up to here. */
   readonly end: number;
 }
@@ -117,10 +132,18 @@ export class ModelTopic {
   held = new Map<number, ModelMessage>();
   paused = false;
   ackMode: AckMode | null = null;
+  limit: Quota | null = null;
+  published = 0;
   /** Consumers may see what ends below, though it is not durable. */
   shownEnd = 0;
 
   constructor(readonly name: string) {}
+
+  /** Nobody is or will be owed anything of it. */
+  get isEmpty(): boolean {
+    return this.kept.size + this.held.size === 0 &&
+      [...this.channels.values()].every(({ owed }) => owed.size === 0);
+  }
 
   get lastingChannels(): number {
     let count = 0;
@@ -132,6 +155,15 @@ export class ModelTopic {
 interface Entry {
   readonly event: ModelEvent;
   readonly end: number;
+}
+
+/** What a channel, or a topic that kept it, lost for want of space. */
+export interface ModelGap {
+  readonly topic: string;
+  /** Null for what no channel had been given. */
+  readonly channel: string | null;
+  /** Of the messages published to the topic the first so many are gone. */
+  readonly count: number;
 }
 
 /** A delivery, as a consumer saw it. */
@@ -151,8 +183,11 @@ export interface ModelDelivery {
 export interface ModelOptions {
   readonly ackMode: AckMode;
   readonly lossWindow: Pick<LossWindowLimits, "messages" | "bytes">;
+  /** The limit of every topic without one of its own; none when absent. */
+  readonly quota?: Quota;
 }
 
+const NO_QUOTA: Quota = { bytesMax: 0, action: "refuse" };
 /** What a message takes of the loss window besides its body. */
 const WIRE_HEADER_BYTES = 26;
 
@@ -166,6 +201,10 @@ export class Model {
   deliveries = 0;
   /** Messages of relaxed topics that were said to be written and went with the power. */
   lostWritten = 0;
+  /** What was given up for want of space, by decisions that are in the log. */
+  gaps: ModelGap[] = [];
+  /** Decisions that gave up something. */
+  trims = 0;
   readonly #options: ModelOptions;
   #entries: Entry[] = [];
   #sequenceMax = 0;
@@ -181,6 +220,11 @@ export class Model {
   /** The mode in which a topic takes a publish. */
   ackModeOf(topic: string): AckMode {
     return this.topics.get(topic)?.ackMode ?? this.#options.ackMode;
+  }
+
+  /** The limit of a topic. */
+  limitOf(topic: string): Quota {
+    return this.topics.get(topic)?.limit ?? this.#options.quota ?? NO_QUOTA;
   }
 
   /** Consumers of a topic may see what ends below. */
@@ -245,6 +289,7 @@ export class Model {
     }
     this.#entries = this.#entries.filter((entry) => entry.end <= end && lasts(entry.event));
     this.topics = new Map();
+    this.gaps = [];
     for (const { event, end } of this.#entries) this.#apply(event, end);
     this.confirmedEnd = end;
     this.writtenEnd = end;
@@ -295,6 +340,12 @@ export class Model {
       case "topic_configured":
         topic.ackMode = event.ackMode;
         return;
+      case "topic_limited":
+        topic.limit = event.limit;
+        return;
+      case "topic_trimmed":
+        this.#trim(topic, event.count, event.isEviction);
+        return;
       case "topic_paused": {
         topic.paused = event.paused;
         if (event.paused) {
@@ -316,7 +367,9 @@ export class Model {
         return;
       case "published": {
         const { sequence, bytes, dueMs, seed } = event;
-        const message = { sequence, bytes, dueMs, end, ...(seed === undefined ? {} : { seed }) };
+        const ordinal = topic.published++;
+        const more = seed === undefined ? {} : { seed };
+        const message = { sequence, bytes, dueMs, ordinal, end, ...more };
         if (topic.paused) topic.held.set(sequence, message);
         else give(topic, message);
         return;
@@ -332,6 +385,21 @@ export class Model {
       }
       default:
         this.#applyToChannel(topic, event);
+    }
+  }
+
+  #trim(topic: ModelTopic, count: number, isEviction: boolean): void {
+    this.trims++;
+    const gap = (channel: string | null, lost: number) => {
+      if (isEviction && lost > 0) this.gaps.push({ topic: topic.name, channel, count });
+    };
+    gap(null, withoutFirst(topic.kept, count) + withoutFirst(topic.held, count));
+    for (const [name, { owed }] of topic.channels) {
+      let lost = 0;
+      for (const [sequence, { message }] of owed) {
+        if (message.ordinal < count && owed.delete(sequence)) lost++;
+      }
+      gap(name, lost);
     }
   }
 
@@ -393,6 +461,15 @@ export function checkBody(what: string, message: ModelMessage, body: Uint8Array)
 
 function lasts(event: ModelEvent): boolean {
   return !isEphemeral(event.topic) && !("channel" in event && isEphemeral(event.channel));
+}
+
+/** Takes out what was published first; returns how many went. */
+function withoutFirst(messages: Map<number, ModelMessage>, count: number): number {
+  const before = messages.size;
+  for (const { sequence, ordinal } of messages.values()) {
+    if (ordinal < count) messages.delete(sequence);
+  }
+  return before - messages.size;
 }
 
 function give(topic: ModelTopic, message: ModelMessage): void {

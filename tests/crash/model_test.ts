@@ -257,6 +257,44 @@ Deno.test("an emptied channel spares what was not durable", () => {
   deepEqual(owed(model), [2]);
 });
 
+function trimmed(count: number, isEviction = false): ModelEvent {
+  return { type: "topic_trimmed", topic: "t", count, isEviction };
+}
+
+Deno.test("a trim takes the first messages of a topic from everybody, and no other", () => {
+  const model = modelOf(published(1), published(2), finished(1), published(3), published(4));
+  model.record({ type: "topic_paused", topic: "t", paused: true, held: false }, 30);
+  model.record(published(5), 30);
+  model.record(trimmed(2), 30);
+  deepEqual(owed(model), [3, 4]);
+  deepEqual([...model.topics.get("t")!.held.keys()], [5]);
+  model.record(trimmed(5), 40);
+  deepEqual([owed(model), model.topics.get("t")!.isEmpty], [[], true]);
+  deepEqual(model.gaps, []);
+});
+
+Deno.test("restart() brings back what a trim took that is not in the log, and its gaps go", () => {
+  const model = modelOf(published(1), published(2));
+  model.record({ type: "channel_created", topic: "t", channel: "idle" }, 20);
+  model.record(trimmed(1, true), 30);
+  model.record(trimmed(2, true), 40);
+  const gap = (count: number) => ({ topic: "t", channel: "c", count });
+  deepEqual(model.gaps, [gap(1), gap(2)]);
+  model.restart(30);
+  deepEqual([owed(model), model.gaps], [[2], [gap(1)]]);
+});
+
+Deno.test("limitOf() is a topic's own limit, else the broker's", () => {
+  const quota = { bytesMax: 9, action: "drop_oldest" } as const;
+  const model = modelOf({ ...RELAXED, quota });
+  deepEqual(model.limitOf("t"), quota);
+  const limit = { bytesMax: 5, action: "refuse" } as const;
+  model.record({ type: "topic_limited", topic: "t", limit }, 20);
+  deepEqual(model.limitOf("t"), limit);
+  model.record({ type: "topic_limited", topic: "t", limit: null }, 20);
+  deepEqual(model.limitOf("t"), quota);
+});
+
 Deno.test("dueBy() counts what may be delivered at a time", () => {
   const channel = modelOf(published(1), published(2, 100), published(3, 101)).channel("t", "c");
   deepEqual([99, 100, 101].map((wallMs) => channel.dueBy(wallMs)), [1, 2, 3]);

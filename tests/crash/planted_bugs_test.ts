@@ -1,9 +1,9 @@
 /** The crash test can fail: each bug planted here breaks a promise, and a few seeds find it. */
 import { ok } from "node:assert/strict";
 import type { Broker } from "@sluice/broker/broker";
-import { applyRequeue } from "@sluice/broker/storage";
+import { applyRequeue, TopicState } from "@sluice/broker/storage";
 import { BLOCK_HEADER_BYTES, readBlockHeader, writeBlockHeader } from "@sluice/shared/log";
-import type { Disk, DiskFile } from "@sluice/shared/runtime";
+import { type Disk, DiskError, type DiskFile } from "@sluice/shared/runtime";
 import { DiskFileWrapper, DiskWrapper } from "@sluice/shared/testing";
 import { crc32 } from "node:zlib";
 import { runSeed, SeedFailure, type SeedOptions } from "./harness.ts";
@@ -173,4 +173,117 @@ Deno.test("the crash test finds a recovery that does not check the records of a 
     }
   }
   await finds(lyingFiles(".log", (file) => new UncheckedFile(file)), /./);
+});
+
+/** Plants a bug in what all topics have in common, for one test. */
+async function findsWith<K extends "isOwed" | "largePinnedFrom">(
+  method: K,
+  bug: (real: TopicState[K]) => TopicState[K],
+  symptom: RegExp,
+): Promise<void> {
+  const real = TopicState.prototype[method];
+  TopicState.prototype[method] = bug(real);
+  try {
+    await finds({}, symptom);
+  } finally {
+    TopicState.prototype[method] = real;
+  }
+}
+
+Deno.test("the crash test finds a trim that is not written", async () => {
+  const opened = ({ storage }: Broker) => {
+    const decide = storage.decide.bind(storage);
+    storage.decide = (event) =>
+      event.type === "topic_trimmed" ? storage.state.applyEvent(event) : decide(event);
+  };
+  await finds({ opened }, /owed|depth/);
+});
+
+Deno.test("the crash test finds a trim that takes a message more than was decided", async () => {
+  const opened = ({ storage }: Broker) => {
+    const decide = storage.decide.bind(storage);
+    storage.decide = (event) =>
+      decide(event.type === "topic_trimmed" ? { ...event, to: event.to + 1 } : event);
+  };
+  await finds({ opened }, /owed|depth|not delivered/);
+});
+
+Deno.test("the crash test finds a limit that gives up what waits behind a pause", async () => {
+  const opened = ({ topics, storage }: Broker) => {
+    const decide = storage.decide.bind(storage);
+    storage.decide = (event) => {
+      const topic = event.type === "topic_trimmed"
+        ? storage.state.topicsByNumber.get(event.topic)
+        : undefined;
+      const isHidden = topic?.paused === true && topics.has(topic.name);
+      return decide(
+        event.type === "topic_trimmed" && isHidden ? { ...event, to: topic.tail } : event,
+      );
+    };
+  };
+  await finds({ opened }, /owed|depth|not delivered/);
+});
+
+Deno.test("the crash test finds messages that are given up before their report is durable", async () => {
+  class NeverSynced extends DiskFileWrapper {
+    override async syncData(): Promise<void> {}
+  }
+  await finds(lyingFiles(".jsonl.tmp", (file) => new NeverSynced(file)), /no report says|JSON/);
+});
+
+Deno.test("the crash test finds messages that are given up without a report", async () => {
+  class EmptyFile extends DiskFileWrapper {
+    override async writeAt(): Promise<void> {}
+  }
+  await finds(lyingFiles(".jsonl.tmp", (file) => new EmptyFile(file)), /no report says/);
+});
+
+Deno.test("the crash test finds a report that a later attempt has written over", async () => {
+  class ForgetfulDisk extends DiskWrapper {
+    #isEvicting = false;
+
+    override async open(path: string, mode: "create" | "read" | "write"): Promise<DiskFile> {
+      if (this.#isEvicting && mode === "read" && /evicted-\d+\.jsonl$/.test(path)) {
+        throw new DiskError("not_found", "what an earlier attempt wrote is not looked at");
+      }
+      return await super.open(path, mode);
+    }
+
+    /** Comes before a report is written, */
+    override async makeDirectory(path: string): Promise<void> {
+      this.#isEvicting = path.endsWith("/audit");
+      await super.makeDirectory(path);
+    }
+
+    /** and this before the harness reads them all. */
+    override async list(directory: string): Promise<string[]> {
+      this.#isEvicting = false;
+      return await super.list(directory);
+    }
+  }
+  await finds({ wrapDisk: (disk) => new ForgetfulDisk(disk) }, /no report says/);
+});
+
+Deno.test("the crash test finds a compaction that drops a message that is owed", async () => {
+  await findsWith(
+    "isOwed",
+    (real) =>
+      function (this: TopicState, offset: number) {
+        return offset % 5 !== 0 && real.call(this, offset);
+      },
+    /damaged|not delivered|owed/,
+  );
+});
+
+Deno.test("the crash test finds a compaction that leaves the sidecar of the old file behind", async () => {
+  class SidecarsStay extends DiskWrapper {
+    override async remove(path: string): Promise<void> {
+      if (!path.endsWith(".idx")) await super.remove(path);
+    }
+  }
+  await finds({ wrapDisk: (disk) => new SidecarsStay(disk) }, /damaged|not delivered|owed/);
+});
+
+Deno.test("the crash test finds parts of a large message that go with their file", async () => {
+  await findsWith("largePinnedFrom", () => () => Infinity, /part|damaged|bytes/);
 });

@@ -1,7 +1,7 @@
 /** The random things that are done to a broker: each step is one of them, chosen by the seed. */
 import { RefusedError } from "@sluice/broker/broker";
 import type { Channel, Topic } from "@sluice/broker/queue";
-import { ACK_MODES } from "@sluice/broker/storage";
+import { ACK_MODES, QUOTA_ACTIONS } from "@sluice/broker/storage";
 import { DiskError } from "@sluice/shared/runtime";
 import { type SeededRandom, settle } from "@sluice/shared/testing";
 import type { FakeConsumer, Life } from "./life.ts";
@@ -33,6 +33,7 @@ const STEPS: readonly Step[] = [
   { weight: 4, run: (life) => life.confirm() },
   { weight: 4, run: acknowledge },
   { weight: 2, run: configureTopic },
+  { weight: 1, run: limitTopic },
   { weight: 4, run: leaveOne },
   { weight: 4, run: maintain },
   { weight: 4, run: freeAndMaintain },
@@ -173,6 +174,15 @@ async function configureTopic(life: Life): Promise<void> {
   if (topic !== null) await life.configureTopic(topic, life.random.pick([null, ...ACK_MODES]));
 }
 
+async function limitTopic(life: Life): Promise<void> {
+  const topic = pickTopic(life);
+  if (topic === null) return;
+  const { random } = life;
+  const isLimited = random.chance(0.5);
+  const limit = { bytesMax: random.pick([0, 3000, 20_000]), action: random.pick(QUOTA_ACTIONS) };
+  await life.limitTopic(topic, isLimited ? limit : null);
+}
+
 function pauseTopic(life: Life): void {
   const topic = pickTopic(life);
   if (topic !== null) life.pauseTopic(topic, !topic.state.paused);
@@ -210,8 +220,13 @@ function freeAndMaintain(life: Life): void {
   const way = life.random.below(8);
   if (way === 0) deleteChannel(life);
   else if (way === 1) emptyChannel(life);
+  // What is in parts keeps files that nothing else keeps.
+  const sparesLarge = life.random.chance(0.5);
   for (const fake of life.consumers) {
-    for (const sequence of [...fake.held.keys()]) life.finish(fake, sequence);
+    for (const [sequence, { debt }] of [...fake.held]) {
+      const isLarge = debt.message.seed !== undefined;
+      if (!isLarge || !sparesLarge) life.finish(fake, sequence);
+    }
   }
   maintain(life);
 }
