@@ -43,6 +43,8 @@ export interface ExpectedTopic {
   /** The next offset. */
   readonly tail: number;
   readonly depth: number;
+  /** What was decided for it alone; absent when nothing was. */
+  readonly policy?: Readonly<Record<string, unknown>>;
   readonly channels: readonly ExpectedChannel[];
   readonly messages: readonly ExpectedMessage[];
 }
@@ -74,6 +76,7 @@ export function describeTopics(
       paused: topic.state.paused,
       tail: topic.state.tail,
       depth: topic.depth,
+      ...(Object.keys(topic.state.policy).length === 0 ? {} : { policy: topic.state.policy }),
       channels: byName([...topic.channels.values()].filter(({ state }) => !state.ephemeral))
         .map((channel) => describeChannel(channel)),
       messages: messagesOf(topic),

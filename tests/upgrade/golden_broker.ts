@@ -2,8 +2,15 @@
  * A broker over a folder in memory, for the golden folders: opened with sizes so small that little work
  * makes several files, and consumers without connections. Whatever it warns of is an error here.
  */
-import { Broker } from "@sluice/broker/broker";
-import type { Channel, Consumer, ConsumerPort, MessageView, Topic } from "@sluice/broker/queue";
+import { Broker, type BrokerOptions } from "@sluice/broker/broker";
+import type {
+  Channel,
+  Consumer,
+  ConsumerPort,
+  LargeMessage,
+  MessageView,
+  Topic,
+} from "@sluice/broker/queue";
 import { WIRE_HEADER_BYTES, WIRE_ID_OFFSET } from "@sluice/broker/storage/format";
 import { type Disk, invariant } from "@sluice/shared/runtime";
 import { Logger } from "@sluice/shared/telemetry";
@@ -16,7 +23,11 @@ const LOG_FILE_BYTES = 16_384;
 /** So long that nothing times out. */
 const TIMEOUT_MS = 3_600_000;
 
-export async function openBroker(disk: Disk, clock: SimClock): Promise<Broker> {
+export async function openBroker(
+  disk: Disk,
+  clock: SimClock,
+  changes: Partial<BrokerOptions["storage"]> = {},
+): Promise<Broker> {
   const sink = (line: string) => {
     throw new Error(line);
   };
@@ -36,6 +47,7 @@ export async function openBroker(disk: Disk, clock: SimClock): Promise<Broker> {
       indexCacheBytes: 1 << 20,
       bodyBytesMax: 16_000,
       finishSyncIntervalMs: 10,
+      ...changes,
     },
     channel: { msgTimeoutMsMax: TIMEOUT_MS, consumersMax: 0, requeueOnDisconnect: true },
     guard: { minFreeBytes: 0, logBytesMax: 0 },
@@ -53,7 +65,8 @@ export interface Delivery {
   /** Nanoseconds since 1970. */
   readonly timestamp: string;
   readonly attempts: number;
-  readonly body: Uint8Array;
+  /** Of a large message it is there once `take` has resolved. */
+  body: Uint8Array;
 }
 
 /** A subscription that keeps what it gets until it is told what to do with it. */
@@ -65,6 +78,8 @@ export class GoldenConsumer implements ConsumerPort {
   readonly #topic: Topic;
   readonly #channel: Channel;
   readonly #consumer: Consumer;
+  /** Bodies of large messages that are on their way. */
+  readonly #reading: Promise<void>[] = [];
 
   constructor(broker: Broker, clock: SimClock, topic: Topic, channel: Channel) {
     this.#broker = broker;
@@ -76,19 +91,33 @@ export class GoldenConsumer implements ConsumerPort {
     this.#consumer = consumer;
   }
 
-  deliver({ bytes, start, length, sequence }: MessageView, attempts: number): void {
+  deliver({ bytes, start, length, sequence, large }: MessageView, attempts: number): void {
     const id = bytes.subarray(start + WIRE_ID_OFFSET, start + WIRE_HEADER_BYTES);
     const view = new DataView(bytes.buffer, bytes.byteOffset + start);
-    this.deliveries.push({
+    const delivery = {
       sequence,
       id: new TextDecoder().decode(id),
       timestamp: String(view.getBigInt64(0)),
       attempts,
       body: bytes.slice(start + WIRE_HEADER_BYTES, start + length),
-    });
+    };
+    this.deliveries.push(delivery);
+    if (large !== null) this.#reading.push(this.#read(delivery, large));
   }
 
   channelDeleted(): void {}
+
+  async #read(delivery: Delivery, { body }: LargeMessage): Promise<void> {
+    const reader = this.#broker.readBody(body);
+    const bytes = new Uint8Array(body.bytes);
+    let at = 0;
+    for (let part = await reader.next(); part !== null; part = await reader.next()) {
+      bytes.set(part, at);
+      at += part.length;
+    }
+    reader.close();
+    delivery.body = bytes;
+  }
 
   /** Takes up to `count` messages that are due, and returns those it had not had before. No time passes. */
   async take(count: number): Promise<Delivery[]> {
@@ -103,6 +132,7 @@ export class GoldenConsumer implements ConsumerPort {
       seen = this.deliveries.length;
     }
     this.#channel.credit(this.#consumer, 0);
+    await clock.runUntil(Promise.all(this.#reading.splice(0)), 1000);
     return this.deliveries.slice(before);
   }
 

@@ -2,6 +2,14 @@
 import assert from "node:assert/strict";
 import type { Broker } from "@sluice/broker/broker";
 import type { Channel, Topic } from "@sluice/broker/queue";
+import {
+  decodeCheckpoint,
+  isRewritten,
+  LARGE_MESSAGE_KIND,
+  LOG_FOLDER,
+  PART_KIND,
+  ReadOnlyLog,
+} from "@sluice/broker/storage/format";
 import { SLUICE_VERSION } from "@sluice/shared/runtime";
 import { SimClock, type SimDisk } from "@sluice/shared/testing";
 import { ctl } from "../offline/folder.ts";
@@ -12,6 +20,7 @@ import {
   type ExpectedTopic,
 } from "./expectation.ts";
 import { type Delivery, GoldenConsumer, openBroker, PATH } from "./golden_broker.ts";
+import { buildLevelsGolden, LEVELS_NAME } from "./levels_recipe.ts";
 import { copyGolden, goldenReleases, readExpectation } from "./golden_folders.ts";
 import { buildGolden } from "./recipe.ts";
 
@@ -136,14 +145,14 @@ const NO_CHANNEL = { paused: false, start: 0, depth: 0, deferred: 0 };
 for (const release of goldenReleases()) {
   const expected = readExpectation(release);
 
-  Deno.test(`the folder of release ${release} opens with all its topics, channels and messages`, async () => {
+  Deno.test(`the golden folder ${release} opens with all its topics, channels and messages`, async () => {
     await withBroker(await copyGolden(release), expected.wall_ms, (broker) => {
       assert.equal(broker.storage.nodeId, expected.node_id);
       assertKnows(broker, expected);
     });
   });
 
-  Deno.test(`the folder of release ${release} delivers what was due then, and the rest when it is due`, async () => {
+  Deno.test(`the golden folder ${release} delivers what was due then, and the rest when it is due`, async () => {
     await withBroker(await copyGolden(release), expected.wall_ms, async (broker, clock) => {
       const held = expected.topics.filter(({ paused }) => paused);
       const visible = expected.topics.filter(({ paused }) => !paused);
@@ -169,7 +178,7 @@ for (const release of goldenReleases()) {
     });
   });
 
-  Deno.test(`the folder of release ${release} takes new messages under new ids, and keeps the old`, async () => {
+  Deno.test(`the golden folder ${release} takes new messages under new ids, and keeps the old`, async () => {
     const disk = await copyGolden(release);
     const body = new TextEncoder().encode("after the upgrade");
     await withBroker(disk, expected.wall_ms, async (broker) => {
@@ -198,7 +207,7 @@ for (const release of goldenReleases()) {
     assert.match((await ctl(disk, "data", "verify", PATH)).out, /\nclean\n$/);
   });
 
-  Deno.test(`the folder of release ${release} is clean to sluicectl`, async () => {
+  Deno.test(`the golden folder ${release} is clean to sluicectl`, async () => {
     const { code, out } = await ctl(await copyGolden(release), "data", "verify", PATH, "--json");
     assert.equal(code, 0, out);
     const { findings } = JSON.parse(out) as { findings: { severity: string }[] };
@@ -208,6 +217,46 @@ for (const release of goldenReleases()) {
 
 Deno.test("there is a golden folder of this release", () => {
   assert.ok(goldenReleases().includes(SLUICE_VERSION), "run tests/upgrade/main.ts");
+});
+
+Deno.test("there is a golden folder of the feature levels, with all that they brought", async () => {
+  const disk = await copyGolden(LEVELS_NAME);
+  const compatibility = new TextDecoder().decode(disk.bytes(`${PATH}/COMPATIBILITY`));
+  assert.equal(compatibility.trim(), '{"reader":3,"writer":3}');
+  const log = await ReadOnlyLog.open(disk, `${PATH}/${LOG_FOLDER}`);
+  const positions = await log.listCheckpoints();
+  assert.equal(positions.length, 2);
+  const { state } = await decodeCheckpoint(log.getCheckpoint(positions[0]!));
+  const topics = [...state.topics.values()];
+  assert.ok(topics.some(({ policy }) => "of_a_later_release" in policy), "policies (9)");
+  assert.ok(topics.some(({ largePins }) => largePins.length > 0), "parts in earlier files (10)");
+  assert.ok(topics.some(({ name, keepFrom }) => name === "trimmed and kept" && keepFrom > 0));
+  let compacted = 0;
+  const kinds = new Set<number>();
+  await log.recover(0, {
+    block: (header) => compacted += Number(isRewritten(header)),
+    record: (kind) => kinds.add(kind),
+  }, 0);
+  await log.close();
+  assert.ok(compacted > 2, "compacted blocks");
+  assert.ok(kinds.has(PART_KIND) && kinds.has(LARGE_MESSAGE_KIND), "large messages");
+  assert.ok(disk.files().filter((path) => path.endsWith(".idx")).length > 5, "sidecars");
+  const { out } = await ctl(disk, "data", "verify", PATH, "--json");
+  assert.deepEqual((JSON.parse(out) as { findings: unknown[] }).findings, []);
+});
+
+Deno.test("buildLevelsGolden() leaves the same folder at every run, and a small one", async () => {
+  const [first, second] = [await buildLevelsGolden(), await buildLevelsGolden()];
+  assert.deepEqual(first.expectation, second.expectation);
+  const files = first.disk.files();
+  assert.deepEqual(second.disk.files(), files);
+  for (const path of files) assert.deepEqual(first.disk.bytes(path), second.disk.bytes(path), path);
+  const bytes = files.reduce((sum, path) => sum + first.disk.bytes(path).length, 0);
+  assert.ok(bytes < 400_000, `${bytes} bytes`);
+  await withBroker(first.disk, first.expectation.wall_ms, (broker) => {
+    assertKnows(broker, first.expectation);
+    assert.ok(broker.storage.opening.replayedRecords > 15, "a tail behind the checkpoint");
+  });
 });
 
 Deno.test("buildGolden() leaves the same bytes at every run, of every kind there is", async () => {
