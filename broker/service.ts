@@ -499,7 +499,11 @@ export function brokerOptions(settings: ServiceSettings): BrokerOptions {
       bodyBytesMax: values.maxMsgSizeBytes,
       finishSyncIntervalMs: values.finishSyncIntervalMs,
       ackMode: values.ackMode,
-      compaction: { ...COMPACTION_OPTIONS_DEFAULT, rateBytes: values.compactionRateBytes },
+      compaction: {
+        rateBytes: values.compactionRateBytes,
+        // A small file would never have as much that is dead.
+        deadBytesMin: Math.min(COMPACTION_OPTIONS_DEFAULT.deadBytesMin, values.logFileBytes / 4),
+      },
     },
     channel: {
       msgTimeoutMsMax: values.maxMsgTimeoutMs,

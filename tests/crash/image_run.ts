@@ -5,6 +5,7 @@
  * at any moment: see `image_judge.ts`.
  */
 import { Service, type ServiceSettings } from "@sluice/broker/service";
+import type { AckMode } from "@sluice/broker/storage";
 import { brokerSettings } from "@sluice/broker/config";
 import { loadSettings } from "@sluice/shared/config";
 import {
@@ -20,10 +21,16 @@ import type { SeededRandom } from "@sluice/shared/testing";
 import { RawClient } from "../integration/raw_client.ts";
 import { RecordingDisk } from "./recording_disk.ts";
 
+/** The mode in which a topic takes publishes. */
+export function modeOf(topic: string): AckMode {
+  return MODES[topic] ?? "durable";
+}
+
 /** What is known of one message. Times are indices of the recording; Infinity: never. */
 export interface Sent {
   readonly topic: string;
   readonly body: string;
+  readonly sentAt: number;
   confirmedAt: number;
   id: string | null;
   /** When the id was first seen. */
@@ -51,9 +58,28 @@ export interface ImageRun {
   readonly channels: readonly (readonly [topic: string, channel: string])[];
 }
 
-const CHANNELS = [["orders", "worked"], ["orders", "slow"], ["alone", "c"]] as const;
+/** `pins` leaves a few messages for good: their files are compacted. */
+const CHANNELS = [
+  ["orders", "worked"],
+  ["orders", "slow"],
+  ["orders", "pins"],
+  ["alone", "c"],
+  ["written", "c"],
+  ["loose", "c"],
+  ["large", "c"],
+] as const;
+const MODES: Readonly<Record<string, AckMode>> = { written: "write_ack", loose: "nsq_relaxed" };
+/** As publishes are spread: those to `alone` prove what is durable. */
+const PUBLISHED = ["orders", "orders", "orders", "orders", "alone", "alone", "written", "loose"];
 const LOG_FILE_BYTES = 64 * 1024;
-const FLAGS = ["--ring-bytes=1MiB", "--max-msg-size=64KiB", "--max-body-size=128KiB"];
+/** So small that files leave it, and messages above a quarter go in parts. */
+export const RING_BYTES = 256 * 1024;
+const FLAGS = ["--max-msg-size=256KiB", "--max-body-size=256KiB"];
+/** Of so many messages `pins` leaves one. */
+const PINS_LEAVE_ONE_OF = 60;
+const LARGE_MESSAGES = 6;
+const LARGE_BYTES_MIN = 70_000;
+const LARGE_BYTES_MAX = 110_000;
 const PRODUCERS = 2;
 const PIPELINE = 4;
 /** What is deferred keeps its log file: for long only at the end of a run. */
@@ -118,7 +144,7 @@ export function settingsOf(path: string): ServiceSettings {
   });
   return {
     declaration,
-    values: { ...values, logFileBytes: LOG_FILE_BYTES },
+    values: { ...values, logFileBytes: LOG_FILE_BYTES, ringBytes: RING_BYTES },
     hostname: "host",
     nodeIdGiven: false,
   };
@@ -144,6 +170,8 @@ class Recorder {
   async run(): Promise<Omit<ImageRun, "settings">> {
     for (const topic of new Set(CHANNELS.map(([topic]) => topic))) {
       await this.#order(`/topic/create?topic=${topic}`);
+      const mode = MODES[topic];
+      if (mode !== undefined) await this.#decideMode(topic, mode);
     }
     for (const [topic, channel] of CHANNELS) {
       await this.#order(`/channel/create?topic=${topic}&channel=${channel}`);
@@ -156,9 +184,13 @@ class Recorder {
       const consumers = [
         this.#consume(await connect(), "orders", "worked", 100),
         this.#consume(await connect(), "alone", "c", 100),
+        this.#consume(await connect(), "written", "c", 100),
+        this.#consume(await connect(), "loose", "c", 100),
+        this.#consume(await connect(), "large", "c", 2),
+        this.#consume(await connect(), "orders", "pins", 1000, PINS_LEAVE_ONE_OF),
         this.#consume(slow, "orders", "slow", 0),
       ];
-      const work = [this.#comeAndGo()];
+      const work = [this.#comeAndGo(), this.#produceLarge(await connect())];
       for (let number = 0; number < PRODUCERS; number++) {
         const client = await connect();
         for (let lane = 0; lane < PIPELINE; lane++) work.push(this.#produce(client, slow));
@@ -187,7 +219,7 @@ class Recorder {
     const random = this.#random;
     while (!this.#isOver) {
       const kind = random.below(10);
-      const topic = random.below(3) === 0 ? "alone" : "orders";
+      const topic = random.pick(PUBLISHED);
       const sent = this.#newMessages(topic, kind === 0 ? random.between(2, 12) : 1);
       const bodies = sent.map(({ body }) => body);
       if (kind === 0) await client.mpub(topic, bodies);
@@ -200,8 +232,31 @@ class Recorder {
     }
   }
 
+  /** A few messages in parts, spread over the run. */
+  async #produceLarge(client: RawClient): Promise<void> {
+    const random = this.#random;
+    for (let count = 0; count < LARGE_MESSAGES && !this.#isOver; count++) {
+      const bytes = random.between(LARGE_BYTES_MIN, LARGE_BYTES_MAX);
+      const sent = this.#newMessages("large", 1, () => digits(random, bytes));
+      await client.pub("large", sent[0]!.body);
+      this.#confirm(sent);
+      const next = (count + 1) * this.#goal / LARGE_MESSAGES;
+      while (this.#confirmed < next && !this.#isOver) {
+        const small = this.#newMessages("alone", 1);
+        await client.pub("alone", small[0]!.body);
+        this.#confirm(small);
+      }
+    }
+  }
+
   /** Finishes most, requeues some; what is confirmed on the same connection proves the rest. */
-  async #consume(client: RawClient, topic: string, channel: string, rdy: number): Promise<void> {
+  async #consume(
+    client: RawClient,
+    topic: string,
+    channel: string,
+    rdy: number,
+    leavesOneOf = Infinity,
+  ): Promise<void> {
     const random = this.#random;
     const key = `${topic}/${channel}`;
     let finishes: Sent[] = [];
@@ -210,6 +265,7 @@ class Recorder {
       if (sent === undefined) throw new Error(`"${body}" was never sent`);
       if (sent.id === null) sent.idAt = this.#disk.now;
       sent.id = id;
+      if (Number(body.split(" ", 1)[0]) % leavesOneOf === 0) return;
       if (random.below(12) === 0) return client.req(id, random.below(this.#deferMsMax));
       client.fin(id);
       sent.finishes.set(key, { sentAt: this.#disk.now, durableAt: Infinity });
@@ -255,13 +311,24 @@ class Recorder {
     if (response.status !== 200) throw new Error(`POST ${path}: ${response.status} ${text}`);
   }
 
-  #newMessages(topic: string, count: number): Sent[] {
+  async #decideMode(topic: string, mode: AckMode): Promise<void> {
+    const url = `http://127.0.0.1:${this.#service.httpPort}/v1/topics/${topic}/policy`;
+    const response = await fetch(url, {
+      method: "PUT",
+      body: JSON.stringify({ ack_mode: mode }),
+    });
+    const text = await response.text();
+    if (response.status !== 200) throw new Error(`PUT ${url}: ${response.status} ${text}`);
+  }
+
+  #newMessages(topic: string, count: number, padding?: () => string): Sent[] {
     return Array.from({ length: count }, () => {
       const name = String(this.#messages.size);
-      const body = `${name} ${".".repeat(this.#random.below(800))}`;
+      const body = `${name} ${padding?.() ?? ".".repeat(this.#random.below(800))}`;
       const sent = {
         topic,
         body,
+        sentAt: this.#disk.now,
         confirmedAt: Infinity,
         id: null,
         idAt: Infinity,
@@ -280,4 +347,10 @@ class Recorder {
       Math.floor(before / MAINTAIN_MESSAGES);
     if (isDue) this.#maintaining = this.#service.broker.storage.maintain();
   }
+}
+
+/** Text of so many bytes, no two parts of which are alike. */
+function digits(random: SeededRandom, bytes: number): string {
+  const numbers = Array.from({ length: Math.ceil(bytes / 9) }, () => random.below(1e9));
+  return numbers.map((number) => String(number).padStart(9, "0")).join("").slice(0, bytes);
 }

@@ -5,9 +5,9 @@
  */
 import { parseArgs } from "node:util";
 import { SeededRandom } from "@sluice/shared/testing";
-import { judgeImage, writeImage } from "./image_judge.ts";
+import { judgeImage, recordRecovery, writeImage } from "./image_judge.ts";
 import { type ImageRun, recordRun } from "./image_run.ts";
-import { chooseCuts, imageAt, type Recording } from "./power_images.ts";
+import { chooseCuts, type Image, imageAt, movedImage, type Recording } from "./power_images.ts";
 
 const HELP = `Usage: deno task crash:images [--images N] [--seed S] [--messages M]
 
@@ -20,6 +20,8 @@ Records what a real broker asks of its disk, and opens a broker on what power cu
 
 /** Images of one recording; more make another recording. */
 const IMAGES_PER_RUN = 500;
+/** So many images are cut once more in the recovery. */
+const SECOND_CUT_EVERY = 4;
 const FAST_FOLDER = "/dev/shm";
 
 /** How a run over images came out. */
@@ -29,6 +31,8 @@ export interface ImagesReport {
   readonly messages: number;
   readonly checkpoints: number;
   readonly removedFiles: number;
+  readonly compactedFiles: number;
+  readonly largeMessages: number;
 }
 
 /** An image that breaks a promise. */
@@ -55,18 +59,33 @@ export async function runImages(
   const cuts = chooseCuts(recording.events, options.images, options.seed);
   for (const [number, cut] of cuts.entries()) {
     const folder = `${path}/image${number}`;
-    await writeImage(imageAt(recording, cut, random.fork()), data, folder);
+    let image = movedImage(imageAt(recording, cut, random.fork()), data, folder);
+    if (number % SECOND_CUT_EVERY === 0) image = await cutRecovery(image, folder, random.fork());
+    await writeImage(image);
     try {
       await judgeImage(run, cut, folder);
     } catch (error) {
       throw new ImageFailure(folder, cut, error);
     }
-    await Deno.remove(folder, { recursive: true }).catch((error) => {
-      // Cut before the folder had a name.
-      if (!(error instanceof Deno.errors.NotFound)) throw error;
-    });
+    await removeImage(folder);
   }
   return report(run, cuts.length);
+}
+
+/** What a second power cut leaves, while a broker takes up the folder of the first one or stops again. */
+async function cutRecovery(image: Image, folder: string, random: SeededRandom): Promise<Image> {
+  await writeImage(image);
+  const recording = await recordRecovery(image.keys(), folder);
+  await removeImage(folder);
+  const cut = random.below(recording.events.length + 1);
+  return imageAt(recording, cut, random, undefined, image);
+}
+
+async function removeImage(folder: string): Promise<void> {
+  await Deno.remove(folder, { recursive: true }).catch((error) => {
+    // Cut before the folder had a name.
+    if (!(error instanceof Deno.errors.NotFound)) throw error;
+  });
 }
 
 function report({ disk, messages }: ImageRun, images: number): ImagesReport {
@@ -76,6 +95,9 @@ function report({ disk, messages }: ImageRun, images: number): ImagesReport {
     events: disk.events.length,
     messages: messages.size,
     checkpoints: heard.filter((one) => one.type === "rename" && one.to.endsWith(".ckp")).length,
+    largeMessages: [...messages.values()].filter(({ topic }) => topic === "large").length,
+    compactedFiles: heard
+      .filter((one) => one.type === "rename" && one.path.endsWith(".log.tmp")).length,
     removedFiles: heard.filter((one) => one.type === "remove" && one.path.endsWith(".log")).length,
   };
 }

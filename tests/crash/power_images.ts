@@ -3,6 +3,7 @@
  * there or not, or in part, by the rules of the simulated disk. A change may reach the disk from when
  * it began; a sync makes durable, once it is heard of, what was heard of before it began.
  */
+import { directoryOf } from "@sluice/shared/runtime";
 import { SeededRandom, SimFileData, SimNames } from "@sluice/shared/testing";
 import type { DiskChange, DiskEvent, RecordingDisk } from "./recording_disk.ts";
 
@@ -18,15 +19,17 @@ const TORN_SECTOR_CHANCES = [0, 0, 0.5];
 const NAMES_SHARE = 0.5;
 const NEAR_EVENTS = 3;
 
-/** One state that a power cut after the first `cut` events may leave. */
+/** One state that a power cut after the first `cut` events may leave, when all of `base` was synced. */
 export function imageAt(
   { events, failed }: Recording,
   cut: number,
   random: SeededRandom,
   tornSectorChances = TORN_SECTOR_CHANCES,
+  base: Image = new Map(),
 ): Image {
   const names = new SimNames<SimFileData>();
   const files = new Map<number, SimFileData>();
+  for (const [path, bytes] of base) files.set(files.size + 1, synced(names, path, bytes));
   const heardOf = new Map<DiskChange, number>();
   for (let at = 0; at < cut; at++) {
     const { kind, change } = events[at]!;
@@ -43,6 +46,21 @@ export function imageAt(
     image.set(path, data.view());
   }
   return image;
+}
+
+/** A file that is on disk, and its name. */
+function synced(names: SimNames<SimFileData>, path: string, bytes: Uint8Array): SimFileData {
+  const data = new SimFileData();
+  data.hear(data.write(0, bytes));
+  data.makeDurable(data.heard);
+  names.hear(names.create(path, data));
+  names.makeDurable(directoryOf(path), names.heard);
+  return data;
+}
+
+/** The image of another folder with the same in it. */
+export function movedImage(image: Image, from: string, to: string): Image {
+  return new Map([...image].map(([path, bytes]) => [to + path.slice(from.length), bytes]));
 }
 
 /** Moments to cut the power at, ascending; the same ones for the same seed. */

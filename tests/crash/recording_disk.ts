@@ -3,7 +3,8 @@
  * bytes or names began, and when its caller heard of it. `power_images.ts` makes of it what a power
  * cut at any moment could have left.
  *
- * Assumed: the folder is empty at first, folders are not renamed, and nobody else writes there.
+ * Assumed: what is there at first is known and synced, folders are not renamed, and nobody else writes
+ * there.
  */
 import type { Disk, DiskFile } from "@sluice/shared/runtime";
 import { DiskFileWrapper, DiskWrapper } from "@sluice/shared/testing";
@@ -42,8 +43,10 @@ export class RecordingDisk extends DiskWrapper {
   readonly #fileOf = new Map<string, number>();
   #files = 0;
 
-  constructor(inner: Disk) {
+  /** `known` are the paths of the files that are there, in the order of `power_images.ts`. */
+  constructor(inner: Disk, known: Iterable<string> = []) {
     super(inner);
+    for (const path of known) this.#fileOf.set(path, ++this.#files);
   }
 
   /** How much has happened so far: what is heard from now on is at this index or behind it. */

@@ -16,9 +16,17 @@ import { eventually } from "./wait.ts";
 
 /**
  * When a broker is killed: at any time, once little is confirmed, while it starts, while it stops, when
- * a log file is made, when a checkpoint is begun, when a log file is removed.
+ * a log file is made, when a checkpoint is begun, when a log file is removed, when one is compacted.
  */
-export type Moment = "time" | "few" | "start" | "stop" | "file" | "checkpoint" | "removal";
+export type Moment =
+  | "time"
+  | "few"
+  | "start"
+  | "stop"
+  | "file"
+  | "checkpoint"
+  | "removal"
+  | "compaction";
 
 const SCHEDULE: readonly Moment[] = [
   "time",
@@ -27,10 +35,12 @@ const SCHEDULE: readonly Moment[] = [
   "checkpoint",
   "removal",
   "few",
+  "compaction",
   "stop",
   "time",
   "checkpoint",
   "removal",
+  "compaction",
 ];
 
 /** How a run goes. */
@@ -49,12 +59,24 @@ export interface KillRunOptions {
 export interface KillReport {
   readonly kills: Readonly<Record<Moment, number>>;
   readonly acts: number;
+  /** Log files that were compacted, at least. */
+  readonly compacted: number;
   readonly ledger: Ledger;
   readonly summary: string;
 }
 
-/** Small files, so that rolling, checkpoints and removal happen under the kills. */
-const BROKER_FLAGS = ["--log-file-bytes=1MiB", "--ring-bytes=4MiB", "--max-body-size=1MiB"];
+/**
+ * Small files, so that rolling, checkpoints, removal and compaction happen under the kills. A file has to
+ * have a mebibyte of what is dead before it is compacted.
+ */
+const BROKER_FLAGS = [
+  "--log-file-bytes=2MiB",
+  "--ring-bytes=2MiB",
+  "--max-body-size=10MiB",
+  "--max-msg-size=10MiB",
+];
+/** So often a broker is asked what it has compacted. */
+const ASK_MS = 200;
 /** A round has the next one: a kill takes nothing that was confirmed in any of them. */
 const ACK_MODES = ["durable", "write_ack", "nsq_relaxed"];
 const LANES = 3;
@@ -63,6 +85,8 @@ const FEW_MAX = 10;
 const MOMENT_MS_MAX = 10_000;
 /** Changes of the folder before a kill in a start or a stop. */
 const CHANGES_MAX = 8;
+/** A kill in a compaction is in one of the first that a process begins. */
+const COMPACTIONS = [1, 3, 4];
 /** A change is seen before what follows it: the kill comes up to so much later. */
 const SEEN_MS_MAX = 4;
 /** What is deferred waits for some rounds. */
@@ -86,7 +110,10 @@ class KillRun {
     file: 0,
     checkpoint: 0,
     removal: 0,
+    compaction: 0,
   };
+  /** Files compacted, by what the processes said last. */
+  #compacted = 0;
 
   constructor(options: KillRunOptions) {
     this.#options = options;
@@ -125,6 +152,7 @@ class KillRun {
     return {
       kills: this.#kills,
       acts: this.#lanes.reduce((sum, { acts }) => sum + acts, 0),
+      compacted: this.#compacted,
       ledger: this.#ledger,
       summary: this.#summary(),
     };
@@ -134,6 +162,7 @@ class KillRun {
     await broker.createChannels("orders", "worked", "slow");
     await broker.createChannels("later", "c");
     await broker.createChannels("far", "c");
+    await broker.createChannels("large", "c");
   }
 
   /** Has everything delivered that is due within the run, and what is not given up. */
@@ -144,6 +173,7 @@ class KillRun {
     await this.#drain(broker, "orders", "slow");
     await this.#drain(broker, "alone", "late");
     await this.#drain(broker, "later", "c");
+    await this.#drain(broker, "large", "c");
     await this.#countFar(broker);
     await broker.order("/channel/empty?topic=far&channel=c");
     equal((await broker.channel("far", "c"))?.deferred_count, 0);
@@ -182,15 +212,22 @@ class KillRun {
       confirmed: () => ledger.confirmed.size >= few && kill("few"),
     };
     let changesLeft = 1 + random.below(CHANGES_MAX);
+    let compactionsLeft = random.pick(COMPACTIONS);
     const watcher = Deno.watchFs(path);
     const watching = watchFolder(watcher, (event) => {
       if (moment === "stop") {
         if (load.stopping && --changesLeft === 0) kill("stop");
-      } else if (isMoment(moment, event)) kill(moment, random.below(SEEN_MS_MAX));
+      } else if (isMoment(moment, event) && (moment !== "compaction" || --compactionsLeft === 0)) {
+        kill(moment, random.below(SEEN_MS_MAX));
+      }
     });
     const isTimed = moment === "time" || moment === "stop";
     const roundMs = isTimed ? random.below(roundMsMax) : MOMENT_MS_MAX;
-    const work = [traffic(load), ...this.#lanes.map((lane) => lane.run(broker))];
+    const work = [
+      traffic(load),
+      this.#watchCompaction(broker),
+      ...this.#lanes.map((lane) => lane.run(broker)),
+    ];
     await Promise.race([
       broker.endsWithin(roundMs),
       Promise.all(work),
@@ -210,6 +247,18 @@ class KillRun {
     }
     this.#checkLog(broker);
     return reached;
+  }
+
+  /** Adds what a broker has compacted, as far as it could tell before it was gone. */
+  async #watchCompaction(broker: Service): Promise<void> {
+    let compacted = 0;
+    while (!await broker.endsWithin(ASK_MS)) {
+      // A killed broker resets what is asked of it.
+      const answer = await broker.get("/metrics").catch(() => null);
+      const value = /^sluice_log_files_compacted_total (\d+)/m.exec(answer?.text ?? "")?.[1];
+      if (value !== undefined) compacted = Number(value);
+    }
+    this.#compacted += compacted;
   }
 
   /** Kills a broker at one of the first changes that its start makes of the folder. */
@@ -271,12 +320,14 @@ class KillRun {
     await this.#drain(broker, "orders", "slow");
     await this.#drain(broker, "alone", "late");
     await this.#drain(broker, "later", "c");
+    await this.#drain(broker, "large", "c");
     await this.#countFar(broker);
     equal(await broker.terminate(), 0);
     ledger.missing("orders", "worked");
     ledger.missing("orders", "slow");
     ledger.missing("alone", "late");
     ledger.missing("later", "c");
+    ledger.missing("large", "c");
     await this.#judgeFolder();
   }
 
@@ -304,7 +355,10 @@ class KillRun {
     const others = count("unknown body") + count("early") + count("twice") + count("undone") +
       count("refused");
     return `rounds: ${this.#options.rounds}, kills: ${kills.join(" ")}, ` +
-      `confirmed: ${confirmedCount}, delivered: ${delivered}, missing: ${count("missing")}, ` +
+      `confirmed: ${confirmedCount}, large: ${this.#ledger.largeCount}, ` +
+      `compacted files: ${this.#compacted}, delivered: ${delivered}, missing: ${
+        count("missing")
+      }, ` +
       `resurrected: ${count("resurrected")}, ids repeated: ${count("id repeated")}, ` +
       `other problems: ${others}`;
   }
@@ -329,7 +383,8 @@ function dataCommand(command: string, path: string, ...args: readonly string[]) 
 
 function isMoment(moment: Moment, { kind, paths }: Deno.FsEvent): boolean {
   const has = (part: string) => paths.some((path) => path.includes(part));
-  if (moment === "file") return kind === "create" && has(".log");
+  if (moment === "file") return kind === "create" && has(".log") && !has(".tmp");
+  if (moment === "compaction") return kind === "create" && has(".log.tmp");
   if (moment === "checkpoint") return kind === "create" && has(".ckp");
   return moment === "removal" && kind === "remove" && has(".log");
 }

@@ -30,6 +30,7 @@ Deno.test("kill -9 under load loses nothing confirmed, repeats no id, undoes no 
   ok(acts > ROUNDS, `${acts} decisions`);
   if (ROUNDS >= 10) {
     ok(kills.checkpoint > 0 && kills.removal > 0 && kills.file > 0, JSON.stringify(kills));
+    ok(kills.compaction > 0 && ledger.largeCount > 0, summary);
   }
 });
 

@@ -7,6 +7,7 @@
  * | orders | worked, slow | worked is finished, requeued, touched, timed out; slow leaves a few for long |
  * | alone | late, made after a while | a topic keeps its messages for its first channel |
  * | later | c | deferred, due within the run |
+ * | large | c | 2 to 8 MiB, in parts to the log and to the consumer |
  * | far | c | deferred beyond the run: never delivered, never lost |
  */
 import type { SeededRandom } from "@sluice/shared/testing";
@@ -31,6 +32,10 @@ const PRODUCERS = 3;
 const LANES = 16;
 const REQUEUE_MS_MAX = 1_000;
 const FAR_MS = 1_800_000;
+const IN_PARTS_BYTES_MIN = 2 * 2 ** 20;
+const IN_PARTS_BYTES_MAX = 8 * 2 ** 20;
+/** From one of them to the next. */
+const IN_PARTS_PAUSE_MS = 400;
 const LARGE_BYTES_MAX = 500_000;
 /** The restless time out, and go after so many deliveries. */
 const RESTLESS_TIMEOUT_MS = 300;
@@ -50,6 +55,8 @@ export async function traffic(load: Load): Promise<void> {
     work.push(finishMost(load, await connect(), "orders", "slow", isLeftBySlow));
     work.push(finishMost(load, await connect(), "later", "c", () => false));
     work.push(finishMost(load, await connect(), "far", "c", () => true));
+    work.push(finishMost(load, await connect(), "large", "c", () => false));
+    work.push(produceLarge(load, await connect()));
     for (let number = 0; number < PRODUCERS; number++) {
       const client = await connect();
       for (let lane = 0; lane < LANES; lane++) work.push(produce(load, client));
@@ -83,6 +90,27 @@ async function produce(load: Load, client: RawClient): Promise<void> {
     }
     ledger.confirm(bodies);
     load.confirmed();
+  }
+}
+
+/** Publishes large messages, one at a time, until the connection ends. */
+async function produceLarge(load: Load, client: RawClient): Promise<void> {
+  const { ledger, random } = load;
+  while (!client.ended) {
+    const share = random.below(random.below(3) === 0 ? 100 : 20) / 100;
+    const bytes = IN_PARTS_BYTES_MIN +
+      Math.floor(share * (IN_PARTS_BYTES_MAX - IN_PARTS_BYTES_MIN));
+    const body = ledger.newLargeBody("large", bytes);
+    try {
+      await client.pub("large", body);
+    } catch (error) {
+      refused(load, client.ended, error);
+      continue;
+    }
+    ledger.confirm([body]);
+    ledger.largeCount++;
+    load.confirmed();
+    await load.broker.endsWithin(IN_PARTS_PAUSE_MS);
   }
 }
 

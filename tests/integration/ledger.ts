@@ -10,6 +10,8 @@
  */
 import type { Delivery } from "./raw_client.ts";
 
+import { createHash } from "node:crypto";
+
 /** How a promise can be broken. */
 export type ProblemKind =
   | "unknown body"
@@ -39,11 +41,15 @@ export class Ledger {
   /** Confirmed, and not given up since. */
   readonly confirmed = new Set<string>();
   confirmedCount = 0;
+  /** Of those the ones that go in parts. */
+  largeCount = 0;
   /** Broken promises, in words, as they were seen. */
   readonly problems: string[] = [];
   readonly counts = new Map<ProblemKind, number>();
   delivered = 0;
   readonly #sent = new Set<string>();
+  /** Of large bodies, which are not padded with dots. */
+  readonly #hashes = new Map<string, string>();
   readonly #dueMs = new Map<string, number>();
   readonly #channels = new Map<string, ChannelLedger>();
   readonly #nameOfId = new Map<string, string>();
@@ -70,6 +76,18 @@ export class Ledger {
     });
   }
 
+  /** A body of so many bytes that was never used before, no two parts of which are alike. */
+  newLargeBody(topic: string, paddingBytes: number): string {
+    const name = `${topic} ${this.#sent.size} ${paddingBytes}`;
+    this.#sent.add(name);
+    let word = this.#sent.size;
+    const next = () => (word = Math.imul(word, 0x01000193) + 0x6d2b79f5 | 0) >>> 8 & 63;
+    const padding = Uint8Array.from({ length: paddingBytes }, () => 48 + next());
+    const body = `${name} ${new TextDecoder().decode(padding)}`;
+    this.#hashes.set(name, hashOf(body));
+    return body;
+  }
+
   confirm(bodies: readonly string[]): void {
     for (const body of bodies) this.confirmed.add(nameOf(body));
     this.confirmedCount += bodies.length;
@@ -83,6 +101,10 @@ export class Ledger {
     const paddingBytes = Number(name.split(" ")[2]);
     if (!this.#sent.has(name) || body.length !== name.length + 1 + paddingBytes) {
       this.problem("unknown body", `"${name}" of ${body.length} bytes was never sent`);
+    }
+    const hash = this.#hashes.get(name);
+    if (hash !== undefined && hash !== hashOf(body)) {
+      this.problem("unknown body", `"${name}" is not what was sent under that name`);
     }
     this.#pair(this.#nameOfId, id, name);
     this.#pair(this.#idOfName, name, id);
@@ -126,6 +148,10 @@ export class Ledger {
       this.problem("id repeated", `"${key}" belongs to "${before}" and to "${value}"`);
     }
   }
+}
+
+function hashOf(body: string): string {
+  return createHash("sha1").update(body).digest("hex");
 }
 
 /** The name of a body. */
