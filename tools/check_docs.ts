@@ -1,6 +1,6 @@
 /**
  * Checks the Markdown files: links and their anchors lead somewhere, named tasks and paths exist,
- * code fences are closed, nothing points at one machine or registry, and the changelog has its
+ * code fences are closed, a table that says what each of its rows is shown by names tests, nothing points at one machine or registry, and the changelog has its
  * heads. How the text is written is nobody's business here.
  */
 import { exists, listFiles, readConfig, ROOT_PATH, taskCommands } from "./workspace.ts";
@@ -23,6 +23,8 @@ export interface World {
   /** The folders in the root, by which a path in backticks is told from other text. */
   readonly folders: ReadonlySet<string>;
   exists(path: string): boolean;
+  /** The tests at a path, a file or a folder, as text; empty when there are none. */
+  testsAt(path: string): string;
 }
 
 /** Takes a Markdown text apart. */
@@ -85,6 +87,7 @@ export function checkPage(page: Page, world: World): string[] {
       if (!world.exists(path)) report(index, `\`${path}\` does not exist`);
     }
   }
+  for (const [index, what] of checkProofs(page, world)) report(index, what);
   for (const [index, line] of page.lines.entries()) {
     for (const [, name = ""] of line.matchAll(/\bdeno@?\S* task ([a-z][\w:-]*)/g)) {
       if (!world.tasks.has(name)) report(index, `there is no task "${name}"`);
@@ -95,6 +98,30 @@ export function checkPage(page: Page, world: World): string[] {
     if (registry !== null) report(index, `"${registry[0]}" is the name of a registry`);
   }
   return problems;
+}
+
+/** The head of the last column of a table that names the tests of what its rows say. */
+const PROOF_HEAD = "Shown by";
+
+/** Each row of such a table names tests, and what it quotes is in one of their names. */
+function* checkProofs({ prose }: Page, world: World): Generator<[index: number, what: string]> {
+  let isProven = false;
+  for (const [index, line] of prose.entries()) {
+    const cells = line.startsWith("|") ? line.split("|").slice(1, -1) : [];
+    const last = cells.at(-1)?.trim();
+    if (last === undefined) isProven = false;
+    else if (last === PROOF_HEAD) isProven = true;
+    else if (isProven && !/^-+$/.test(last)) {
+      const texts = pathsOf(last, world.folders).map((path) =>
+        [path, world.testsAt(path)] as const
+      );
+      if (texts.length === 0) yield [index, "the row names no test"];
+      for (const [path, text] of texts) if (text === "") yield [index, `\`${path}\` has no tests`];
+      for (const [, name = ""] of last.matchAll(/"([^"]+)"/g)) {
+        if (!texts.some(([, text]) => text.includes(name))) yield [index, `no test is "${name}"`];
+      }
+    }
+  }
 }
 
 /** The targets of inline links, images and link definitions. Code is not searched. */
@@ -170,6 +197,7 @@ export function checkWorkspaceDocs(): { problems: string[]; summary: string } {
     folders,
     tasks: new Set(taskCommands(readConfig("deno.json")).keys()),
     exists,
+    testsAt,
   };
   const problems = [...pages.values()].flatMap((page) => checkPage(page, world));
   for (const path of ["README.md", "CHANGELOG.md"]) {
@@ -178,6 +206,17 @@ export function checkWorkspaceDocs(): { problems: string[]; summary: string } {
   const changelog = pages.get("CHANGELOG.md");
   if (changelog !== undefined) problems.push(...checkChangelog(changelog));
   return { problems, summary: `${pages.size} pages` };
+}
+
+function testsAt(path: string): string {
+  if (!exists(path)) return "";
+  const tests = path.endsWith("_test.ts") ? [path] : testsIn(path);
+  return tests.map((test) => Deno.readTextFileSync(ROOT_PATH + test)).join("\n");
+}
+
+function testsIn(path: string): string[] {
+  if (!Deno.statSync(ROOT_PATH + path).isDirectory) return [];
+  return listFiles("_test.ts", `${ROOT_PATH}${path}/`).map((name) => `${path}/${name}`);
 }
 
 if (import.meta.main) {

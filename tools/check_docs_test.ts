@@ -1,6 +1,8 @@
 import assert from "node:assert/strict";
 import { checkChangelog, checkPage, parsePage, slugOf, type World } from "./check_docs.ts";
 
+const PROOF = 'Deno.test("a stop loses nothing", () => {});';
+
 /** The problems of README.md with `text`, in a small project. */
 function problemsOf(text: string, path = "README.md"): string[] {
   const page = parsePage(path, text);
@@ -11,6 +13,7 @@ function problemsOf(text: string, path = "README.md"): string[] {
     "docs/GUIDE.md",
     "broker",
     "broker/main.ts",
+    "broker/main_test.ts",
     "deploy/a b.yaml",
   ];
   const world: World = {
@@ -18,6 +21,7 @@ function problemsOf(text: string, path = "README.md"): string[] {
     tasks: new Set(["test", "up"]),
     folders: new Set(["broker", "docs", "deploy", ".ci"]),
     exists: (path) => files.includes(path),
+    testsAt: (path) => path.startsWith("broker") && !path.endsWith("main.ts") ? PROOF : "",
   };
   return checkPage(page, world);
 }
@@ -128,5 +132,19 @@ Deno.test("checkChangelog() wants Unreleased first, dated releases and known gro
   ]);
   assert.deepEqual(check("## [Unreleased]\n## 1.0.0"), [
     'CHANGELOG.md:2: a release is written "1.2.3 - 2026-01-31", not "1.0.0"',
+  ]);
+});
+
+Deno.test("checkPage() wants a test for each row of a table that has a column for it", () => {
+  const table = (cell: string, head = "Shown by") =>
+    problemsOf(
+      `| Event | ${head} |\n|---|---|\n| SIGTERM | ${cell} |\n\n| a | b |\n|---|---|\n| c | d |`,
+    );
+  assert.deepEqual(table('`broker/main_test.ts` "stop loses nothing"'), []);
+  assert.deepEqual(table("anything", "Lost"), []);
+  assert.deepEqual(table("faith"), ["README.md:3: the row names no test"]);
+  assert.deepEqual(table("`broker/main.ts`"), ["README.md:3: `broker/main.ts` has no tests"]);
+  assert.deepEqual(table('`broker/main_test.ts` "it was renamed"'), [
+    'README.md:3: no test is "it was renamed"',
   ]);
 });

@@ -58,7 +58,7 @@ export interface ImageRun {
   readonly channels: readonly (readonly [topic: string, channel: string])[];
 }
 
-/** `pins` leaves a few messages for good: their files are compacted. */
+/** `pins` leaves a few messages for long: their files are compacted before they go. */
 const CHANNELS = [
   ["orders", "worked"],
   ["orders", "slow"],
@@ -75,8 +75,9 @@ const LOG_FILE_BYTES = 64 * 1024;
 /** So small that files leave it, and messages above a quarter go in parts. */
 export const RING_BYTES = 256 * 1024;
 const FLAGS = ["--max-msg-size=256KiB", "--max-body-size=256KiB"];
-/** Of so many messages `pins` leaves one. */
+/** Of so many messages `pins` leaves one, and finishes it when it has left so many more. */
 const PINS_LEAVE_ONE_OF = 60;
+const PINS_MAX = 8;
 const LARGE_MESSAGES = 6;
 const LARGE_BYTES_MIN = 70_000;
 const LARGE_BYTES_MAX = 110_000;
@@ -255,21 +256,30 @@ class Recorder {
     topic: string,
     channel: string,
     rdy: number,
-    leavesOneOf = Infinity,
+    leavesOneOf = 0,
   ): Promise<void> {
     const random = this.#random;
     const key = `${topic}/${channel}`;
     let finishes: Sent[] = [];
+    const left: [id: string, sent: Sent][] = [];
+    const finish = (id: string, sent: Sent) => {
+      client.fin(id);
+      sent.finishes.set(key, { sentAt: this.#disk.now, durableAt: Infinity });
+      finishes.push(sent);
+    };
     client.onMessage = ({ id, body }) => {
       const sent = this.#messages.get(body.split(" ", 1)[0]!);
       if (sent === undefined) throw new Error(`"${body}" was never sent`);
       if (sent.id === null) sent.idAt = this.#disk.now;
       sent.id = id;
-      if (Number(body.split(" ", 1)[0]) % leavesOneOf === 0) return;
+      if (leavesOneOf > 0 && Number(body.split(" ", 1)[0]) % leavesOneOf === 0) {
+        left.push([id, sent]);
+        const oldest = left.length > PINS_MAX ? left.shift() : undefined;
+        if (oldest !== undefined) finish(...oldest);
+        return;
+      }
       if (random.below(12) === 0) return client.req(id, random.below(this.#deferMsMax));
-      client.fin(id);
-      sent.finishes.set(key, { sentAt: this.#disk.now, durableAt: Infinity });
-      finishes.push(sent);
+      finish(id, sent);
     };
     await client.sub(topic, channel);
     client.rdy(rdy);

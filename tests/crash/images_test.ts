@@ -36,6 +36,7 @@ Deno.test("a real broker keeps its promises over power cuts at any moment", asyn
   const report = await inFolder((path) => runImages(path, options));
   // The run must have been one.
   ok(report.checkpoints > 3 && report.events > 500, JSON.stringify(report));
+  ok(report.removedFiles > 0, JSON.stringify(report));
   ok(report.compactedFiles > 0 && report.largeMessages > 2, JSON.stringify(report));
 });
 
