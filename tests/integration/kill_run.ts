@@ -79,6 +79,8 @@ const BROKER_FLAGS = [
 const ASK_MS = 200;
 /** A round has the next one: a kill takes nothing that was confirmed in any of them. */
 const ACK_MODES = ["durable", "write_ack", "nsq_relaxed"];
+/** The rounds with large messages; the others leave files that can be compacted. */
+const WITH_LARGE: readonly Moment[] = ["time", "few", "stop", "file", "checkpoint"];
 const LANES = 3;
 const FEW_MAX = 10;
 /** A moment that does not come is given up. It may take two checkpoints, on a machine with much to do. */
@@ -207,6 +209,7 @@ class KillRun {
       broker,
       ledger,
       random,
+      isLarge: WITH_LARGE.includes(moment),
       laterMsMax: roundMsMax * LATER_ROUNDS_MAX,
       stopping: false,
       confirmed: () => ledger.confirmed.size >= few && kill("few"),

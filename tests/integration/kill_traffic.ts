@@ -20,6 +20,8 @@ export interface Load {
   readonly broker: Service;
   readonly ledger: Ledger;
   readonly random: SeededRandom;
+  /** Large messages are published: files with parts of them are not compacted. */
+  readonly isLarge: boolean;
   /** The longest that `later` defers, in this life. */
   readonly laterMsMax: number;
   /** It was asked to stop: to be refused is no wonder. */
@@ -35,7 +37,7 @@ const FAR_MS = 1_800_000;
 const IN_PARTS_BYTES_MIN = 2 * 2 ** 20;
 const IN_PARTS_BYTES_MAX = 8 * 2 ** 20;
 /** From one of them to the next. */
-const IN_PARTS_PAUSE_MS = 400;
+const IN_PARTS_PAUSE_MS = 100;
 const LARGE_BYTES_MAX = 500_000;
 /** The restless time out, and go after so many deliveries. */
 const RESTLESS_TIMEOUT_MS = 300;
@@ -56,7 +58,7 @@ export async function traffic(load: Load): Promise<void> {
     work.push(finishMost(load, await connect(), "later", "c", () => false));
     work.push(finishMost(load, await connect(), "far", "c", () => true));
     work.push(finishMost(load, await connect(), "large", "c", () => false));
-    work.push(produceLarge(load, await connect()));
+    if (load.isLarge) work.push(produceLarge(load, await connect()));
     for (let number = 0; number < PRODUCERS; number++) {
       const client = await connect();
       for (let lane = 0; lane < LANES; lane++) work.push(produce(load, client));
