@@ -10,7 +10,7 @@ const MESSAGES = 2_500;
 const FAULTY_IMAGES = 60;
 const FAULTY_MESSAGES = 600;
 const CUTS = 100;
-const LOST_REGEXP = /does not open|lost on|not there|there is no/;
+const LOST_REGEXP = /does not open|lost on|not there|there is no|damages nothing/;
 
 async function inFolder<T>(run: (path: string) => Promise<T>): Promise<T> {
   const path = await makeImagesFolder();
