@@ -139,7 +139,7 @@ export class Service {
     const { tls, http, https } = doors;
     const { authorizer } = authorization;
     const tlsRequired = effectiveTlsRequired(values);
-    const handshakes = new Handshakes();
+    const handshakes = new Handshakes(seams.clock);
     this.tcp = new TcpServer(broker, tcpListener, {
       connectionsMax: values.connectionsMax,
       session: {

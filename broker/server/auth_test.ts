@@ -21,7 +21,7 @@ import {
   Verb,
 } from "@sluice/shared/protocol";
 import { secret } from "@sluice/shared/telemetry";
-import { settle } from "@sluice/shared/testing";
+import { settle, SimClock } from "@sluice/shared/testing";
 import { CLEAR, GRACE_MS, SessionAccess, type SessionPeer } from "./session_access.ts";
 import { clientStats } from "./stats.ts";
 import { Handshakes } from "./upgrade.ts";
@@ -433,7 +433,7 @@ for (const clientPolicy of ["require", "require-verify"] as const) {
           : { secret: secret(utf8Bytes("x")), ...CLEAR },
       ]);
     },
-    { session: { tls: { settings, required: false, handshakes: new Handshakes() } } },
+    { session: { tls: { settings, required: false, handshakes: new Handshakes(new SimClock()) } } },
   );
 }
 

@@ -17,11 +17,13 @@ import {
   SnappyEncoder,
 } from "@sluice/shared/protocol";
 import type { ConnectionSettings } from "@sluice/shared/protocol";
-import type { TlsSettings } from "@sluice/shared/runtime";
+import type { Clock, Timer, TlsSettings } from "@sluice/shared/runtime";
 import type { LayeredConnection } from "./connection_layers.ts";
 
 /** How long a handshake may take, as in nsqd. */
 export const HANDSHAKE_MS_MAX = 5_000;
+/** What a handshake has for certain while others wait for their turn; peers that mean it need less. */
+export const HANDSHAKE_FAIR_MS = 1_500;
 /** Handshakes under way; more wait for their turn, with the time an upgrade may take. */
 export const HANDSHAKES_MAX = 256;
 
@@ -34,33 +36,75 @@ export interface TlsDoor {
   readonly handshakes: Handshakes;
 }
 
-/** The handshakes of a door, so many at a time, in the order they came. */
+/**
+ * The handshakes of a door, so many at a time, in the order they came. While others wait, the oldest
+ * one that has had its fair time is dropped, so that silent peers cannot keep all turns.
+ */
 export class Handshakes {
   failedCount = 0;
+  readonly #clock: Clock;
   readonly #limit: number;
   readonly #waiting: (() => void)[] = [];
-  #running = 0;
+  /** Those under way that nobody has dropped, in the order they started. */
+  readonly #running = new Set<Turn>();
+  #taken = 0;
+  #timer: Timer | null = null;
 
-  constructor(limit: number = HANDSHAKES_MAX) {
+  constructor(clock: Clock, limit: number = HANDSHAKES_MAX) {
+    this.#clock = clock;
     this.#limit = limit;
   }
 
-  /** Runs `handshake` when it is its turn. */
-  async run(handshake: () => Promise<void>): Promise<void> {
-    if (this.#running < this.#limit) this.#running++;
-    // The turn of the one that ends is handed over.
-    else await new Promise<void>((resolve) => this.#waiting.push(resolve));
+  /** Runs `handshake` when it is its turn; `drop` makes it fail soon. */
+  async run(handshake: () => Promise<void>, drop: () => void): Promise<void> {
+    if (this.#taken < this.#limit) this.#taken++;
+    else {
+      // The turn of the one that ends is handed over.
+      await new Promise<void>((resolve) => {
+        this.#waiting.push(resolve);
+        this.#watch();
+      });
+    }
+    const turn = { sinceMs: this.#clock.monoMs(), drop };
+    this.#running.add(turn);
     try {
       await handshake();
     } catch (error) {
       this.failedCount++;
       throw error;
     } finally {
+      this.#running.delete(turn);
       const next = this.#waiting.shift();
-      if (next === undefined) this.#running--;
+      if (next === undefined) this.#taken--;
       else next();
+      if (this.#waiting.length === 0) {
+        this.#timer?.cancel();
+        this.#timer = null;
+      }
     }
   }
+
+  /** Has the oldest turns end, one for each that waits, when they have had their time. */
+  #watch(): void {
+    const [oldest] = this.#running;
+    if (this.#timer !== null || this.#waiting.length === 0 || oldest === undefined) return;
+    const delayMs = Math.max(0, oldest.sinceMs + HANDSHAKE_FAIR_MS - this.#clock.monoMs());
+    this.#timer = this.#clock.setTimer(delayMs, () => {
+      this.#timer = null;
+      const overMs = this.#clock.monoMs() - HANDSHAKE_FAIR_MS;
+      const late = [...this.#running].filter(({ sinceMs }) => sinceMs <= overMs);
+      for (const turn of late.slice(0, this.#waiting.length)) {
+        this.#running.delete(turn);
+        turn.drop();
+      }
+      this.#watch();
+    });
+  }
+}
+
+interface Turn {
+  readonly sinceMs: number;
+  readonly drop: () => void;
 }
 
 /** Whether anything follows the reply. */
@@ -75,7 +119,10 @@ export async function upgrade(
   door: TlsDoor | null,
 ): Promise<void> {
   if (settings.tls && door !== null) {
-    await door.handshakes.run(() => connection.answerTls(door.settings(), HANDSHAKE_MS_MAX));
+    await door.handshakes.run(
+      () => connection.answerTls(door.settings(), HANDSHAKE_MS_MAX),
+      () => connection.close(),
+    );
     await connection.writeAll(OK_FRAME);
   }
   if (settings.snappy) {

@@ -11,11 +11,11 @@ import {
   utf8Bytes,
 } from "@sluice/shared/protocol";
 import { type Connection, ConnectionError, type Listener } from "@sluice/shared/runtime";
-import { settle, tlsSettings } from "@sluice/shared/testing";
+import { settle, SimClock, tlsSettings } from "@sluice/shared/testing";
 import { LayeredConnection } from "./connection_layers.ts";
 import { UPGRADE_MS_MAX } from "./session_link.ts";
 import { clientStats } from "./stats.ts";
-import { Handshakes, type TlsDoor } from "./upgrade.ts";
+import { HANDSHAKE_FAIR_MS, Handshakes, type TlsDoor } from "./upgrade.ts";
 import { pub, World, type WorldOptions } from "./world_test.ts";
 
 /** A client that reads no more than a frame, so that it can change layers in between. */
@@ -70,7 +70,7 @@ class FakeTls {
   asked = 0;
   answer: Promise<void> = Promise.resolve();
 
-  constructor(required = false, handshakes = new Handshakes()) {
+  constructor(required = false, handshakes = new Handshakes(new SimClock())) {
     this.door = { settings: tlsSettings, required, handshakes };
   }
 
@@ -389,7 +389,7 @@ Deno.test("a client that uses up its buffer in snappy is waited for, and gets al
 });
 
 Deno.test("Handshakes run so many at a time, in the order they came, failed ones as well", async () => {
-  const handshakes = new Handshakes(2);
+  const handshakes = new Handshakes(new SimClock(), 2);
   const started: number[] = [];
   const ends: PromiseWithResolvers<void>[] = [];
   const all = [0, 1, 2, 3].map((number) =>
@@ -397,7 +397,7 @@ Deno.test("Handshakes run so many at a time, in the order they came, failed ones
       started.push(number);
       ends[number] = Promise.withResolvers();
       return ends[number].promise;
-    })
+    }, () => {})
   );
   await settle();
   equal(started, [0, 1]);
@@ -412,5 +412,43 @@ Deno.test("Handshakes run so many at a time, in the order they came, failed ones
   ends[3]!.resolve();
   await Promise.all([all[0], all[2], all[3]]);
   equal(handshakes.failedCount, 1);
-  await handshakes.run(() => Promise.resolve());
+  await handshakes.run(() => Promise.resolve(), () => {});
+});
+
+Deno.test("silent handshakes end when others wait, the oldest first, and no sooner", async () => {
+  const clock = new SimClock();
+  const handshakes = new Handshakes(clock, 2);
+  const start = (name: string) => {
+    const { promise, reject } = Promise.withResolvers<void>();
+    const drop = () => {
+      order.push(name);
+      reject(new Error("dropped"));
+    };
+    return handshakes.run(() => promise, drop).catch(() => {});
+  };
+  const order: string[] = [];
+  const first = start("first");
+  await clock.run(100);
+  const second = start("second");
+  await clock.run(10 * HANDSHAKE_FAIR_MS);
+  equal(order, [], "nobody waits");
+  let isHonestDone = false;
+  const honest = handshakes.run(() => Promise.resolve(), () => {}).then(() => isHonestDone = true);
+  await clock.run(0);
+  equal([order, isHonestDone], [["first"], true]);
+  // A new one has its fair time, though others wait.
+  const third = start("third");
+  const waiting = [handshakes.run(() => Promise.resolve(), () => {})];
+  await clock.run(HANDSHAKE_FAIR_MS - 1);
+  equal(order, ["first", "second"]);
+  await Promise.all([first, second, honest, ...waiting]);
+  const fourth = start("fourth");
+  const last = handshakes.run(() => Promise.resolve(), () => {});
+  await clock.run(1);
+  equal(order, ["first", "second", "third"]);
+  await Promise.all([third, last]);
+  equal(clock.pendingTimers, 0);
+  await clock.run(HANDSHAKE_FAIR_MS);
+  equal(order, ["first", "second", "third"], "nobody waits any more");
+  void fourth;
 });

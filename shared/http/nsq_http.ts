@@ -133,8 +133,12 @@ function invalidRequest(): never {
   throw new HttpError(400, "INVALID_REQUEST");
 }
 
-/** The path and query of an absolute URL, with the slash at the end of its path dropped. */
+/**
+ * The path and query of an absolute URL, with the slash at the end of its path dropped. The URL is not
+ * parsed: with what a peer may put into its `Host` header it need not be one.
+ */
 function withoutSlash(url: string): string {
-  const { pathname, search } = new URL(url);
-  return pathname.replace(/\/$/, "") + search;
+  const start = url.indexOf("/", url.indexOf("://") + "://".length);
+  const [target = ""] = url.slice(start).split("#");
+  return target.replace(/\/(?=\?|$)/, "");
 }

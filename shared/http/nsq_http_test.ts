@@ -189,3 +189,17 @@ Deno.test("tlsRequiredReply() has nsqd's text to the space", async () => {
   equal(response.status, 403);
   equal(await response.text(), '{"message": "TLS_REQUIRED", "https_port": 4152}');
 });
+
+Deno.test("nsqHttp() redirects whatever stands in the Host header", async () => {
+  const app = nsqHttp({
+    routes: [{ method: "GET", path: "/stats", handle: () => new Response() }],
+    logger: new Logger({ sink: () => {}, clock: { wallMs: () => 0 } }),
+  });
+  // The runtime hands the header on as it came, and such a URL cannot be parsed.
+  const request = new Proxy(new Request("http://host/stats/?x=/"), {
+    get: (target, name) =>
+      name === "url" ? "http://a b/stats/?x=/#f/" : Reflect.get(target, name, target),
+  });
+  const response = await app.fetch(request);
+  equal(response.headers.get("location"), "/stats?x=/");
+});

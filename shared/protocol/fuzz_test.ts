@@ -1,8 +1,9 @@
 /**
  * Random and mutated command streams against the decoders: whatever the bytes and the cuts, the
- * events are the same and nothing throws. A failure names its seed; put it in SEEDS to see it again.
+ * events are the same and nothing throws. A failure names its seed; `SLUICE_SEED` runs it again.
  */
 import assert from "node:assert/strict";
+import { fuzzSeed, fuzzTime } from "../testing/mod.ts";
 import { concatBytes, utf8Bytes } from "./bytes.ts";
 import {
   checkFin,
@@ -32,7 +33,7 @@ import {
 import { encodeAuth, encodeIdentify, MAGIC_V2, unknownCommand } from "./session_commands.ts";
 import { Verb } from "./verb.ts";
 
-const SEEDS = [1, 2, 3, Math.floor(Math.random() * 2 ** 32)];
+const SEEDS = [1, 2, 3, seedNumber(fuzzSeed())];
 const CASES_PER_SEED = 1000;
 
 interface Random {
@@ -54,6 +55,10 @@ function seeded(seed: number): Random {
       return state >>>= 0;
     },
   };
+}
+
+function seedNumber(text: string): number {
+  return /^\d+$/.test(text) ? Number(text) : text.length;
 }
 
 function pick<T>(random: Random, list: readonly T[]): T {
@@ -134,7 +139,8 @@ function fuzz(name: string, body: (random: Random) => void): void {
   Deno.test(name, () => {
     for (const seed of SEEDS) {
       const random = seeded(seed);
-      for (let number = 0; number < CASES_PER_SEED; number++) {
+      const goesOn = fuzzTime(CASES_PER_SEED);
+      for (let number = 0; goesOn(number); number++) {
         try {
           body(random);
         } catch (error) {

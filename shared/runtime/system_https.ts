@@ -15,6 +15,9 @@ import type { TlsSettings } from "./tls.ts";
 /** How long a handshake may take. */
 export const HANDSHAKE_MS_MAX = 5_000;
 
+/** Methods that no `Request` can have. */
+const FORBIDDEN_METHODS: readonly string[] = ["CONNECT", "TRACE", "TRACK"];
+
 /** Serves over TLS until shut down. */
 export function serveHttps(options: ServeHttpOptions, tls: TlsSettings): Promise<HttpsServer> {
   const { hostname, port, signal } = options;
@@ -70,6 +73,7 @@ async function answer(
   response: ServerResponse,
 ): Promise<void> {
   const { remoteAddress, remotePort } = request.socket;
+  if (FORBIDDEN_METHODS.includes(request.method ?? "")) return refuse(response);
   const peer = addressText({ hostname: remoteAddress ?? "", port: remotePort ?? 0 });
   let reply: Response;
   try {
@@ -98,15 +102,26 @@ async function answer(
   response.end();
 }
 
+/** Answers a request that cannot be put before a handler. */
+function refuse(response: ServerResponse): void {
+  response.writeHead(405, {
+    "Content-Type": "application/json; charset=utf-8",
+    "X-NSQ-Content-Type": "nsq; version=1.0",
+    "Connection": "close",
+  });
+  response.end(JSON.stringify({ message: "METHOD_NOT_ALLOWED" }));
+}
+
+/** The host is ours: what a peer puts into its `Host` header need not fit into a URL. */
 function webRequest(request: IncomingMessage): Request {
-  const { method = "GET", url = "/", headers } = request;
+  const { method = "GET", url = "/" } = request;
   const isBodyless = method === "GET" || method === "HEAD";
   const fields = new Headers();
   for (let index = 0; index + 1 < request.rawHeaders.length; index += 2) {
     fields.append(request.rawHeaders[index]!, request.rawHeaders[index + 1]!);
   }
   const path = url.startsWith("/") ? url : "/";
-  return new Request(`https://${headers.host ?? "localhost"}${path}`, {
+  return new Request(`https://localhost${path}`, {
     method,
     headers: fields,
     ...(isBodyless ? {} : { body: webBody(request) }),

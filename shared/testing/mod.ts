@@ -4,6 +4,15 @@
  */
 export { connectionPair, type ConnectionPairOptions, SimConnection } from "./sim_connection.ts";
 export { DiskFileWrapper, DiskWrapper } from "./disk_wrapper.ts";
+export { fuzz, fuzzSeed, type FuzzTarget, fuzzTime } from "./fuzzer.ts";
+export {
+  checkAnswer,
+  freshRequest,
+  HTTP_WORDS,
+  type HttpAnswers,
+  requestOf,
+  wireOf,
+} from "./http_fuzz.ts";
 export { SeededRandom } from "./seeded_random.ts";
 export { settle, SimClock, type SimClockOptions } from "./sim_clock.ts";
 export { SimDatagrams } from "./sim_datagrams.ts";

@@ -64,6 +64,11 @@ export class TlsClient {
     this.#socket.write(bytes);
   }
 
+  /** Ends the stream to the server, in clear. */
+  end(): void {
+    this.#socket.end();
+  }
+
   /** The next bytes in clear; nothing at the end. */
   receive(): Promise<Uint8Array> {
     return new Promise((resolve) => {

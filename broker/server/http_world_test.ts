@@ -1,0 +1,49 @@
+/** The HTTP door of a broker in a simulated world, for tests. Has no tests of its own. */
+import { LoopLag, MetricsRegistry } from "@sluice/shared/telemetry";
+import type { HttpHandler } from "./http_listener.ts";
+import { brokerHttp } from "./http.ts";
+import { registerMetrics } from "./metrics.ts";
+import type { World } from "./world_test.ts";
+
+/** Small enough for a test to go beyond. */
+export const MESSAGE_BYTES_MAX = 4000;
+export const BODY_BYTES_MAX = 5000;
+/** How long a body may take. */
+export const BODY_TIMEOUT_MS = 60_000;
+
+/** Makes the door. */
+export function worldHttp(world: World): HttpHandler {
+  const metrics = new MetricsRegistry();
+  registerMetrics(metrics, () => ({
+    broker: world.broker,
+    tcp: world.server,
+    handshakes: { failedCount: 0 },
+    certificateExpiresWallMs: null,
+    lag: new LoopLag(world.clock),
+  }));
+  return brokerHttp(world.broker, world.server.sessions, metrics, {
+    hostname: "host",
+    broadcastAddress: "broadcast",
+    broadcastTcpPort: () => 4150,
+    broadcastHttpPort: () => 4151,
+    startWallMs: 1_700_000_000_999,
+    maxHeartbeatIntervalMs: 60_000,
+    maxOutputBufferBytes: 65_536,
+    maxOutputBufferTimeoutMs: 30_000,
+    topologyZone: "z",
+    topologyRegion: "r",
+    config: {
+      get: (option) => option === "name" ? { body: "host", json: false } : undefined,
+      change: (option, body) => {
+        if (option !== "name") return "INVALID_OPTION";
+        return body === "bad" ? "INVALID_VALUE" : null;
+      },
+    },
+    memory: () => ({ heap_objects: 0 }),
+    messageBytesMax: MESSAGE_BYTES_MAX,
+    bodyBytesMax: BODY_BYTES_MAX,
+    deferMsMax: 3_600_000,
+    maxDeflateLevel: 6,
+    bodyTimeoutMs: BODY_TIMEOUT_MS,
+  });
+}
