@@ -24,7 +24,7 @@ import {
 } from "@sluice/shared/config";
 import { authorizationProblems, authorizationSettings } from "./authorization_settings.ts";
 import { statisticsSettings } from "./config_statistics.ts";
-import { nsqdFlagsRefused, nsqdFlagsWithoutEffect } from "./nsqd_flags.ts";
+import { nsqdFlagsWithoutEffect } from "./nsqd_flags.ts";
 import { ACK_MODES, QUOTA_ACTIONS } from "./storage/mod.ts";
 import { brokenTlsRelations, hasTls, tlsSettings } from "./tls_settings.ts";
 
@@ -72,7 +72,6 @@ function allSettings(hostname: string) {
     ...authorizationSettings(),
     ...processSettings(hostname),
     ...nsqdFlagsWithoutEffect(),
-    ...nsqdFlagsRefused(),
   };
 }
 

@@ -19,15 +19,21 @@ function problemsOf(...args: string[]): readonly string[] {
   return [];
 }
 
-Deno.test("brokerSettings() refuses to start without the safety that was asked for", () => {
-  const rows = [
-    "--enable-experiment=topology-aware-consumption",
-  ];
-  for (const flag of rows) {
-    const problems = problemsOf(flag);
-    assert.equal(problems.length, 1, flag);
-    assert.match(problems[0] ?? "", /^--[a-z0-9-]+: not supported yet by this version \(/, flag);
-  }
+Deno.test("brokerSettings() takes nsqd's experiment with a notice, and refuses any other", () => {
+  const flag = "--enable-experiment=topology-aware-consumption";
+  assert.deepEqual(load(flag).notices, [
+    "--enable-experiment: Sluice gives messages to consumers of all zones and regions alike; " +
+    "the setting has no effect",
+  ]);
+  assert.deepEqual(load("--enable-experiment=").notices, []);
+  const [problem = ""] = problemsOf("--enable-experiment=other");
+  assert.match(problem, /^--enable-experiment: got "other", want .*topology-aware-consumption/);
+});
+
+Deno.test("brokerSettings() takes an empty tls-min-version for the default, as nsqd does", () => {
+  const sources = { args: ["--config=f"], env: {}, readFile: () => 'tls_min_version = ""' };
+  assert.equal(loadSettings(DECLARATION, sources).values.tlsMinVersion, "tls1.0");
+  assert.equal(load("--tls-min-version=").values.tlsMinVersion, "tls1.0");
 });
 
 Deno.test("brokerSettings() refuses TLS that lacks a part, and none that is whole", () => {

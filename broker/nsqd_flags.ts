@@ -1,11 +1,12 @@
 /**
  * The flags of nsqd that this version takes no value from. Those without a meaning in Sluice are
- * accepted with a notice, so that an nsqd command line starts a broker. Those whose absence nobody
- * should overlook, such as authorization, are refused as soon as they ask for something.
+ * accepted with a notice, so that an nsqd command line starts a broker.
  */
-import { boolean, bytes, durationMs, integer, list, setting, text } from "@sluice/shared/config";
+import { boolean, bytes, choice, durationMs, integer, list, setting } from "@sluice/shared/config";
 
 const NO_SCAN = "Sluice wakes when a message is due and scans nothing; the setting has no effect";
+const NO_EXPERIMENT =
+  "Sluice gives messages to consumers of all zones and regions alike; the setting has no effect";
 const ALWAYS_SYNCED =
   "Sluice confirms a message only when it is on disk; the setting has no effect";
 
@@ -61,6 +62,13 @@ export function nsqdFlagsWithoutEffect() {
       doc: "Sluice wakes when a message is due and scans nothing.",
       accepted: NO_SCAN,
     }),
+    enableExperiment: setting({
+      name: "enable-experiment",
+      kind: list(choice(["topology-aware-consumption"])),
+      default: [],
+      doc: "Sluice has none of nsqd's experiments; their names are taken.",
+      accepted: (names) => names.length === 0 ? undefined : NO_EXPERIMENT,
+    }),
     queueScanSelectionCount: setting({
       name: "queue-scan-selection-count",
       kind: integer({ min: 0 }),
@@ -69,21 +77,4 @@ export function nsqdFlagsWithoutEffect() {
       accepted: NO_SCAN,
     }),
   };
-}
-
-/** Flags that ask for something this version cannot give. */
-export function nsqdFlagsRefused() {
-  return {
-    enableExperiment: setting({
-      name: "enable-experiment",
-      kind: list(text()),
-      default: [],
-      doc: "Names of experimental features.",
-      refused: notYet("experiments"),
-    }),
-  };
-}
-
-function notYet(feature: string): string {
-  return `not supported yet by this version (${feature})`;
 }

@@ -304,7 +304,7 @@ export class Service {
       maxDeflateLevel: values.maxDeflateLevel,
       topologyZone: values.topologyZone,
       topologyRegion: values.topologyRegion,
-      config: new RuntimeConfig(declaration, values, {
+      config: new RuntimeConfig(declaration, { ...values, statsdPrefix: this.#statsdPrefix }, {
         logLevel: (level) => logger.level = level,
         lookupdTcpAddresses: (addresses) => this.#lookUpAt(addresses),
       }),
@@ -328,11 +328,7 @@ export class Service {
     const filter = { topic: null, channel: null, includeClients: false };
     return new StatsdReporter({
       ...tcpAddress("--statsd-address", values.statsdAddress),
-      prefix: statsdPrefix(
-        values.statsdPrefix,
-        values.broadcastAddress,
-        this.#broadcastHttpPort,
-      ),
+      prefix: this.#statsdPrefix,
       intervalMs: values.statsdIntervalMs,
       packetBytesMax: values.statsdPacketBytes,
       includeMemory: values.statsdMemStats,
@@ -345,6 +341,12 @@ export class Service {
       memory,
       onBroken,
     });
+  }
+
+  /** With its `%s` filled in, which `/config/statsd_prefix` shows too, as in nsqd. */
+  get #statsdPrefix(): string {
+    const { values } = this.#settings;
+    return statsdPrefix(values.statsdPrefix, values.broadcastAddress, this.#broadcastHttpPort);
   }
 
   /** Registers with these discovery services from now on, and with no others. */

@@ -371,6 +371,7 @@ Deno.test("Service tells its figures, to statsd while it runs and no longer", as
       "mem.heap_objects:1|g",
     ].map((line) => `nsq.10_0_0_7_4151.${line}\n`).join(""),
   }]);
+  match(await machine.ask("GET", "/config/statsd_prefix"), /^(?:200 )?nsq\.10_0_0_7_4151\.$/);
   const metrics = await machine.ask("GET", "/metrics");
   match(metrics, /^sluice_statsd_packets_total 1$/m);
   match(metrics, /^sluice_accept_failures_total\{protocol="tcp"\} 0$/m);

@@ -17,6 +17,8 @@ const GO_BOOLEANS: Readonly<Record<string, string>> = {
   "0": "false",
   f: "false",
 };
+const TLS_VERSION = choice(["ssl3.0", "tls1.0", "tls1.1", "tls1.2", "tls1.3"]);
+const DEFAULT_VERSION = "tls1.0";
 /** What the runtime has at its oldest; the names before it are taken and mean this one. */
 const OLDEST_VERSION = "tls1.2";
 
@@ -24,6 +26,13 @@ const OLDEST_VERSION = "tls1.2";
 const tlsRequired: Kind<"false" | "true" | "tcp-https"> = {
   ...TLS_REQUIRED,
   parse: (given) => TLS_REQUIRED.parse(GO_BOOLEANS[given.toLowerCase()] ?? given),
+};
+
+/** Names of versions; an empty one stands for the default, as in nsqd. */
+const tlsVersion: typeof TLS_VERSION = {
+  ...TLS_VERSION,
+  parse: (given) => given === "" ? DEFAULT_VERSION : TLS_VERSION.parse(given),
+  fromDocument: (value) => value === "" ? DEFAULT_VERSION : TLS_VERSION.fromDocument(value),
 };
 
 /** Declares them. */
@@ -74,8 +83,8 @@ export function tlsSettings() {
     }),
     tlsMinVersion: setting({
       name: "tls-min-version",
-      kind: choice(["ssl3.0", "tls1.0", "tls1.1", "tls1.2", "tls1.3"]),
-      default: "tls1.0",
+      kind: tlsVersion,
+      default: DEFAULT_VERSION,
       doc: "The oldest version of TLS that is accepted. Nothing older than 1.2 is offered: the " +
         "names before it mean 1.2.",
       group,

@@ -23,6 +23,8 @@ export interface ServeHttpOptions {
   readonly handler: (request: Request, remoteAddress: string) => Response | Promise<Response>;
   /** Answers a request whose handler threw. */
   readonly onError: (error: unknown) => Response | Promise<Response>;
+  /** More connections than these are closed as they come; over TLS only, and a few thousand there. */
+  readonly connectionsMax?: number;
   /** Drops the listener and all connections at once when aborted. */
   readonly signal?: AbortSignal;
 }

@@ -18,6 +18,9 @@ export const HANDSHAKE_MS_MAX = 5_000;
 /** Methods that no `Request` can have. */
 const FORBIDDEN_METHODS: readonly string[] = ["CONNECT", "TRACE", "TRACK"];
 
+/** Connections at a time, handshakes included, when no other number is asked for. */
+export const HTTPS_CONNECTIONS_MAX = 4_096;
+
 /** Serves over TLS until shut down. */
 export function serveHttps(options: ServeHttpOptions, tls: TlsSettings): Promise<HttpsServer> {
   const { hostname, port, signal } = options;
@@ -27,6 +30,7 @@ export function serveHttps(options: ServeHttpOptions, tls: TlsSettings): Promise
       answer(options, request, response).catch(() => response.destroy());
     },
   );
+  server.maxConnections = options.connectionsMax ?? HTTPS_CONNECTIONS_MAX;
   server.on("tlsClientError", () => {});
   server.on("clientError", (_error, socket) => socket.destroy());
   server.prependListener("secureConnection", (socket) => {

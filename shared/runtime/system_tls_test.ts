@@ -321,3 +321,28 @@ Deno.test("HTTPS uses renewed authorities", async () => {
     equal(await ask(port, { identity: "expired" }), "refused");
   });
 });
+
+Deno.test("HTTPS closes a connection beyond the limit as it comes, and takes one again later", async () => {
+  const abort = new AbortController();
+  const server = await serveHttps({
+    hostname: "127.0.0.1",
+    port: 0,
+    handler: () => new Response("served"),
+    onError: () => new Response(null, { status: 500 }),
+    connectionsMax: 2,
+    signal: abort.signal,
+  }, tlsSettings());
+  const silent = await Promise.all([1, 2].map(() => TlsClient.connect(server.port)));
+  try {
+    const third = await TlsClient.connect(server.port);
+    equal((await third.receive()).length, 0, "it is closed");
+    await silent[0]!.close();
+    let answer = "";
+    while (!answer.includes("served")) answer = await ask(server.port, {});
+  } finally {
+    await Promise.all(silent.map((client) => client.close()));
+    const stopped = server.shutdown();
+    abort.abort();
+    await stopped;
+  }
+});
