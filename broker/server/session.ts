@@ -637,13 +637,14 @@ export class Session implements ConsumerPort, LinkOwner {
       return this.#fatal(identifyFailed("more was sent before the upgrade"));
     }
     this.settings = result.settings;
-    if (!upgrades) this.#settleLink();
-    this.#link.reply(encodeResponseFrame(result.reply));
-    if (upgrades) this.#link.upgrade(() => this.#upgrade());
+    const reply = encodeResponseFrame(result.reply);
+    if (upgrades) return this.#link.upgrade(() => this.#upgrade(reply));
+    this.#settleLink();
+    this.#link.reply(reply);
   }
 
-  async #upgrade(): Promise<void> {
-    await upgrade(this.connection, this.settings, this.#options.tls);
+  async #upgrade(reply: Uint8Array): Promise<void> {
+    await upgrade(this.connection, this.settings, this.#options.tls, reply);
     this.#needsTls &&= this.connection.tlsState === null;
     // Heartbeats begin here, not before the last OK.
     this.#settleLink();

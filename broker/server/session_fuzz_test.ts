@@ -16,10 +16,11 @@ import {
   encodePub,
   encodeRdy,
   encodeSub,
+  MAGIC_V2,
   SnappyEncoder,
   utf8Bytes,
 } from "@sluice/shared/protocol";
-import { ConnectionError } from "@sluice/shared/runtime";
+import { type Connection, ConnectionError } from "@sluice/shared/runtime";
 import { fuzz, SeededRandom, settle } from "@sluice/shared/testing";
 import { type Client, pub, World, type WorldOptions } from "./world_test.ts";
 
@@ -58,8 +59,13 @@ fuzz({
       const layer = LAYERS[(input[0] ?? 0) % LAYERS.length]!;
       const isRaw = (input[0] ?? 0) >= 0xc0;
       const random = new SeededRandom(input[1] ?? 0);
-      const client = await world.client();
-      if (layer !== "clear") await client.send(encodeIdentify({ [layer]: true }));
+      // What comes back may be compressed: it is read and dropped.
+      const client = await world.rawClient(false);
+      void dropAll(client.connection);
+      await client.send(MAGIC_V2);
+      if (layer !== "clear") {
+        await client.send(encodeIdentify({ feature_negotiation: true, [layer]: true }));
+      }
       const wire = isRaw ? input.subarray(2) : await encoded(layer, input.subarray(2));
       await sendCut(client, wire, random);
       ok(world.broker.stagedBytes <= PUBLISH_BYTES_MAX);
@@ -70,6 +76,15 @@ fuzz({
       if (random.chance(0.5)) await client.end();
     }),
 });
+
+async function dropAll(connection: Connection): Promise<void> {
+  const buffer = new Uint8Array(65_536);
+  try {
+    while (await connection.read(buffer) !== null);
+  } catch (error) {
+    ok(error instanceof ConnectionError);
+  }
+}
 
 /** Commands of a client, most of them sensible. */
 function commands(random: SeededRandom): Uint8Array[] {
@@ -91,7 +106,11 @@ function commands(random: SeededRandom): Uint8Array[] {
       case 6:
         return utf8Bytes(random.pick(["NOP\n", "CLS\n", "TOUCH x\n", "REQ 0001000000000005 0\n"]));
       case 7:
-        return encodeIdentify({ heartbeat_interval: 1000, snappy: random.chance(0.5) });
+        return encodeIdentify({
+          feature_negotiation: true,
+          heartbeat_interval: 1000,
+          snappy: random.chance(0.5),
+        });
       default:
         return random.bytes(random.below(40));
     }

@@ -112,19 +112,27 @@ export function needsUpgrade({ tls, snappy, deflate }: ConnectionSettings): bool
   return tls || snappy || deflate;
 }
 
-/** Puts the layers in place that were settled. Rejects with `ConnectionError`. */
+/**
+ * Sends `reply` and puts the layers in place that were settled. Rejects with `ConnectionError`. The reply
+ * is what a client waits for before its handshake, so it is sent when the turn for that has come: bytes
+ * that were here before would not be taken for TLS.
+ */
 export async function upgrade(
   connection: LayeredConnection,
   settings: ConnectionSettings,
   door: TlsDoor | null,
+  reply: Uint8Array,
 ): Promise<void> {
   if (settings.tls && door !== null) {
     await door.handshakes.run(
-      () => connection.answerTls(door.settings(), HANDSHAKE_MS_MAX),
+      async () => {
+        await connection.writeAll(reply);
+        await connection.answerTls(door.settings(), HANDSHAKE_MS_MAX);
+      },
       () => connection.close(),
     );
     await connection.writeAll(OK_FRAME);
-  }
+  } else await connection.writeAll(reply);
   if (settings.snappy) {
     connection.compress("snappy", new SnappyEncoder(), new SnappyDecoder());
   } else if (settings.deflate) {
