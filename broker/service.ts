@@ -44,6 +44,7 @@ import { type HttpHandler, HttpListener } from "./server/http_listener.ts";
 import type { HttpGet } from "./server/lookup_channels.ts";
 import { LookupPeers } from "./server/lookup_peer.ts";
 import { registerMetrics } from "./server/metrics.ts";
+import { RegistryRevision } from "./server/registry_http.ts";
 import { topicStats } from "./server/stats.ts";
 import { COMPACTION_OPTIONS_DEFAULT } from "./storage/mod.ts";
 import { TcpServer } from "./server/tcp_server.ts";
@@ -116,6 +117,7 @@ export class Service {
   readonly #doors: Doors;
   readonly #lag: LoopLag;
   readonly #peers: LookupPeers;
+  readonly #registryRevision: RegistryRevision;
   readonly #statsd: StatsdReporter | null;
   readonly #authorization: Authorization;
   readonly #seams: ServiceSeams;
@@ -173,11 +175,13 @@ export class Service {
       authorization,
     }));
     logger.info(`TCP: listening on ${hostAndPort(this.tcp.hostname, this.tcp.port)}`);
+    this.#registryRevision = new RegistryRevision(seams.random);
     const handler = this.#httpHandler();
     https?.serve(handler);
     http.serve(tlsRequired === "true" && https !== null ? tlsRequiredHttp(https.port) : handler);
     this.#peers = this.#lookupPeers();
-    broker.administration.registry = this.#peers;
+    this.#registryRevision.next = this.#peers;
+    broker.administration.registry = this.#registryRevision;
     this.#lookUpAt(values.lookupdTcpAddresses);
     broker.onFailure = seams.onBroken;
     this.#peers.start();
@@ -317,6 +321,7 @@ export class Service {
         authorizer: this.#authorization.authorizer,
         guardsApi: values.authHttpApi,
       },
+      registryRevision: this.#registryRevision,
     });
   }
 

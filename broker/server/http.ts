@@ -25,6 +25,7 @@ import { healthRoute } from "./health_http.ts";
 import { HttpAccess, type HttpAuthorization, openHttp } from "./http_access.ts";
 import { refusal } from "./http_refusal.ts";
 import { HttpPublisher, type HttpPublisherOptions } from "./http_publish.ts";
+import { RegistryRevision, registryRoutes } from "./registry_http.ts";
 import type { Session } from "./session.ts";
 import { producerStats, topicStats } from "./stats.ts";
 import { statsText } from "./stats_text.ts";
@@ -48,6 +49,8 @@ export interface HttpOptions extends HttpPublisherOptions {
   readonly memory: () => Readonly<Record<string, number>>;
   /** Who may use which route; as open as nsqd when absent. */
   readonly authorization?: HttpAuthorization;
+  /** Told of the changes of the registry; one that is told of none when absent. */
+  readonly registryRevision?: RegistryRevision;
 }
 
 const NANOSECONDS_PER_MS = 1_000_000;
@@ -99,6 +102,11 @@ export function brokerRoutes(
     ...new Door(broker, sessions, metrics, options).routes(),
     ...storageRoutes(broker),
     ...topicPolicyRoutes(broker),
+    ...registryRoutes(
+      broker,
+      options,
+      options.registryRevision ?? new RegistryRevision(broker.random),
+    ),
     healthRoute(broker),
     { method: "POST", path: "/pub", handle: ({ request }) => publisher.publish(request) },
     { method: "POST", path: "/mpub", handle: ({ request }) => publisher.publishMany(request) },

@@ -72,6 +72,8 @@ export const ROUTE_RULES: Readonly<Record<string, RouteNeed | "open">> = {
   "POST /v1/storage/scrub": ADMIN,
   "GET /v1/topics/:topic/policy": { scope: "read", on: "topic" },
   "PUT /v1/topics/:topic/policy": TOPIC_ADMIN,
+  "GET /v1/registry/head": READ,
+  "GET /v1/registry": READ,
 };
 
 /** Tokens whose grants are kept. The oldest goes first. */
