@@ -51,6 +51,15 @@ type HttpContext = Context<{ Bindings: HttpBindings }>;
 export interface NsqHttpOptions {
   readonly routes: readonly HttpRoute[];
   readonly logger: Logger;
+  /** What pages of other sites may read; nothing by default. */
+  readonly cors?: CorsOptions;
+}
+
+/** Cross-origin reading, for GET routes. */
+export interface CorsOptions {
+  readonly paths: readonly string[];
+  /** As browsers send them, `https://console.example`; `*` is everybody. */
+  readonly origins: readonly string[];
 }
 
 /** Use its `fetch` to serve, its `request` to test. */
@@ -62,6 +71,12 @@ export function nsqHttp(options: NsqHttpOptions): NsqHttp {
   }
   const allowed = new Map([...methods].map(([path, list]) => [path, list.sort().join(", ")]));
 
+  for (const path of options.cors?.paths ?? []) {
+    app.use(path, async (context, next) => {
+      await next();
+      addCorsHeaders(context.req.raw, context.res.headers, options.cors?.origins ?? []);
+    });
+  }
   for (const route of options.routes) {
     const allow = allowed.get(route.path) ?? "";
     app.on(route.method, route.path, (context) => {
@@ -83,6 +98,22 @@ export function nsqHttp(options: NsqHttpOptions): NsqHttp {
     throw error;
   });
   return app;
+}
+
+/** Tells the browser that a page of the request's origin may read the answer, if so. */
+function addCorsHeaders(request: Request, headers: Headers, origins: readonly string[]): void {
+  if (origins.length === 0) return;
+  const isForAll = origins.includes("*");
+  // A cache must not give one origin the answer to another.
+  if (!isForAll) headers.append("Vary", "Origin");
+  const origin = request.headers.get("origin");
+  if (origin === null || !(isForAll || origins.includes(origin))) return;
+  headers.set("Access-Control-Allow-Origin", isForAll ? "*" : origin);
+  if (request.method !== "OPTIONS") return;
+  headers.set("Access-Control-Allow-Methods", "GET");
+  const asked = request.headers.get("access-control-request-headers");
+  if (asked !== null) headers.set("Access-Control-Allow-Headers", "Accept, Content-Type");
+  headers.set("Access-Control-Max-Age", "600");
 }
 
 class RouteCall implements HttpCall {

@@ -9,6 +9,7 @@ export * from "./disk.ts";
 export * from "./http_client.ts";
 export * from "./http_server.ts";
 export * from "./invariant.ts";
+export * from "./name_resolver.ts";
 export * from "./process_figures.ts";
 export * from "./random.ts";
 export * from "./serial.ts";

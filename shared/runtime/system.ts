@@ -8,6 +8,7 @@ export * from "./system_disk.ts";
 export * from "./system_http.ts";
 export * from "./system_http_client.ts";
 export * from "./system_https.ts";
+export * from "./system_name_resolver.ts";
 export * from "./system_network.ts";
 export * from "./system_process.ts";
 export * from "./system_random.ts";

@@ -1,26 +1,55 @@
-/** The real HTTP client: HTTP/1.1, a connection for each request, no proxy, no redirects. */
-import { type ClientRequest, request as requestHttp } from "node:http";
+/**
+ * The real HTTP client: HTTP/1.1, no proxy, no redirects. {@linkcode askHttp} makes a connection for
+ * each request, {@linkcode KeptHttp} keeps one per server for those that are asked again and again.
+ */
+import { Agent, type ClientRequest, request as requestHttp } from "node:http";
 import { request as requestHttps } from "node:https";
 import {
+  type AskHttp,
   type HttpAnswer,
   type HttpAskBounds,
   HttpAskError,
   type HttpQuestion,
 } from "./http_client.ts";
 
+/** An idle connection is closed after so long. */
+const IDLE_MS = 15_000;
+
+/** {@linkcode AskHttp} over connections that are kept. Over TLS each request has its own. */
+export class KeptHttp {
+  readonly #agent = new Agent({ keepAlive: true, timeout: IDLE_MS, maxFreeSockets: 1 });
+
+  readonly ask: AskHttp = (question, bounds) => ask(question, bounds, this.#agent);
+
+  /** Closes what is idle; what is asked later is answered, too. */
+  close(): void {
+    this.#agent.destroy();
+  }
+}
+
 /** {@linkcode AskHttp} over the machine's network. */
 export function askHttp(question: HttpQuestion, bounds: HttpAskBounds): Promise<HttpAnswer> {
+  return ask(question, bounds, null);
+}
+
+function ask(
+  question: HttpQuestion,
+  bounds: HttpAskBounds,
+  agent: Agent | null,
+): Promise<HttpAnswer> {
   const { method, url, headers, body } = question;
   const { connectTimeoutMs, timeoutMs, bodyBytesMax } = bounds;
   const timers: ReturnType<typeof setTimeout>[] = [];
   let request: ClientRequest | null = null;
+  let isWhole = false;
   const answer = new Promise<HttpAnswer>((resolve, reject) => {
     const fail = (reason: string) => reject(new HttpAskError(reason));
-    const send = url.startsWith("https:") ? requestHttps : requestHttp;
+    const isTls = url.startsWith("https:");
+    const send = isTls ? requestHttps : requestHttp;
     request = send(url, {
       method,
       headers: { ...headers, ...(body === undefined ? {} : { "Content-Length": body.length }) },
-      agent: false,
+      agent: isTls ? false : agent ?? false,
     }, (response) => {
       const chunks: Uint8Array[] = [];
       let bytes = 0;
@@ -32,6 +61,7 @@ export function askHttp(question: HttpQuestion, bounds: HttpAskBounds): Promise<
       response.on("error", () => fail("the connection was lost within the answer"));
       response.on("aborted", () => fail("the connection was lost within the answer"));
       response.on("end", () => {
+        isWhole = true;
         resolve({ status: response.statusCode ?? 0, body: joined(chunks, bytes) });
       });
     });
@@ -51,7 +81,7 @@ export function askHttp(question: HttpQuestion, bounds: HttpAskBounds): Promise<
   });
   return answer.finally(() => {
     for (const timer of timers) clearTimeout(timer);
-    request?.destroy();
+    if (agent === null || !isWhole) request?.destroy();
   });
 }
 

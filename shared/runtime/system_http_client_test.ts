@@ -1,7 +1,8 @@
 /** The real HTTP client against real servers on this machine. */
-import { deepStrictEqual as equal, match, rejects } from "node:assert/strict";
+import { deepStrictEqual as equal, match, ok, rejects } from "node:assert/strict";
 import { HttpAskError, type HttpQuestion } from "./http_client.ts";
-import { askHttp } from "./system_http_client.ts";
+import { serveHttp } from "./system_http.ts";
+import { askHttp, KeptHttp } from "./system_http_client.ts";
 
 const BOUNDS = { connectTimeoutMs: 5_000, timeoutMs: 5_000, bodyBytesMax: 100 };
 
@@ -101,4 +102,32 @@ Deno.test("askHttp() rejects with what went wrong, and never with the question",
     if (bytes === null) await test(port);
     else await saying(bytes, test);
   }
+});
+
+Deno.test("KeptHttp asks one server over one connection, also after an answer that was too long", async () => {
+  const peers = new Set<string>();
+  let body = "short";
+  const server = serveHttp({
+    hostname: "127.0.0.1",
+    port: 0,
+    handler: (_request, remoteAddress) => {
+      peers.add(remoteAddress);
+      return new Response(body);
+    },
+    onError: () => new Response(null, { status: 500 }),
+  });
+  const http = new KeptHttp();
+  const question = { method: "GET", url: `http://127.0.0.1:${server.port}/`, headers: {} } as const;
+  const bounds = { connectTimeoutMs: 5_000, timeoutMs: 5_000, bodyBytesMax: 10 };
+  for (let index = 0; index < 5; index++) {
+    equal(new TextDecoder().decode((await http.ask(question, bounds)).body), "short");
+  }
+  equal(peers.size, 1);
+  body = "longer than allowed";
+  await rejects(http.ask(question, bounds), HttpAskError);
+  body = "short";
+  equal((await http.ask(question, bounds)).status, 200);
+  ok(peers.size <= 2);
+  http.close();
+  await server.shutdown();
 });

@@ -29,6 +29,7 @@ export const METRIC_LABELS = [
   "protocol",
   "reason",
   "route",
+  "source",
   "state",
   "status",
   "topic",

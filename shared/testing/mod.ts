@@ -3,6 +3,7 @@
  * that loses power, connections in memory; and certificates. Nothing here reaches a product module.
  */
 export { connectionPair, type ConnectionPairOptions, SimConnection } from "./sim_connection.ts";
+export { type NameRecords, NameServerFixture } from "./name_server_fixture.ts";
 export { DiskFileWrapper, DiskWrapper } from "./disk_wrapper.ts";
 export { fuzz, fuzzSeed, type FuzzTarget, fuzzTime } from "./fuzzer.ts";
 export {
