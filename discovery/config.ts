@@ -3,11 +3,14 @@
  * default, and limits on what producers may register, which nsqlookupd does not have.
  */
 import {
+  type Address,
   address,
   boolean,
   declareSettings,
   durationMs,
   integer,
+  type Kind,
+  list,
   logSettings,
   type Setting,
   setting,
@@ -16,6 +19,8 @@ import {
   type ValuesOf,
 } from "@sluice/shared/config";
 import { REGISTRY_LIMITS, type RegistryLimits } from "./registry.ts";
+import { type DnsName, parseDnsName, showDnsName } from "./sources/dns_source.ts";
+import type { Endpoint } from "./sources/source.ts";
 
 /** The values of the discovery service by property name. */
 export type DiscoveryValues = ValuesOf<ReturnType<typeof allSettings>>;
@@ -29,7 +34,12 @@ export function discoverySettings(hostname: string) {
 }
 
 function allSettings(hostname: string) {
-  return { ...networkSettings(hostname), ...registrySettings(), ...processSettings() };
+  return {
+    ...networkSettings(hostname),
+    ...sourceSettings(),
+    ...registrySettings(),
+    ...processSettings(),
+  };
 }
 
 function networkSettings(hostname: string) {
@@ -64,7 +74,113 @@ function networkSettings(hostname: string) {
       doc: "Connections of brokers open at a time; one more is closed at once.",
       group,
     }),
+    watchersMax: setting({
+      name: "watchers-max",
+      kind: integer({ min: 0, max: 100_000 }),
+      default: 256,
+      doc: "Readers of /v1/watch at a time; one more is refused.",
+      group,
+    }),
+    corsOrigins: setting({
+      name: "cors-origin",
+      kind: list(origin()),
+      default: "",
+      doc: "Sites whose pages may read /lookup in a browser; * is all of them.",
+      group,
+      file: "cors_origins",
+    }),
   };
+}
+
+function sourceSettings() {
+  const group = "Brokers that do not register";
+  return {
+    brokers: setting({
+      name: "broker",
+      kind: list(address({ use: "connect" })),
+      default: "",
+      doc: "Brokers to ask what they have, by their HTTP address; nsqd too.",
+      group,
+      file: "brokers",
+    }),
+    brokerDnsNames: setting({
+      name: "broker-dns",
+      kind: list(dnsName()),
+      default: "",
+      doc: "Names in DNS to find such brokers by: NAME or NAME:HTTP_PORT for addresses, " +
+        "_SERVICE._tcp.NAME for SRV records.",
+      group,
+      file: "broker_dns",
+    }),
+    brokerDnsIntervalMs: setting({
+      name: "broker-dns-interval",
+      kind: durationMs({ min: 100 }),
+      default: "5s",
+      doc: "The time from looking a name up to the next.",
+      group,
+    }),
+    brokerDnsServer: setting({
+      name: "broker-dns-server",
+      kind: list(address({ use: "connect" })),
+      default: "",
+      doc: "The name server to ask, by its IP address; those of the machine without it.",
+      group,
+    }),
+    brokerHeadIntervalMs: setting({
+      name: "broker-head-interval",
+      kind: durationMs({ min: 50 }),
+      default: "500ms",
+      doc: "The time from asking a broker whether anything is new to the next.",
+      group,
+    }),
+    brokerFreshMs: setting({
+      name: "broker-fresh",
+      kind: durationMs({ min: 200 }),
+      default: "5s",
+      doc: "How long after its last answer such a broker is still listed.",
+      group,
+    }),
+    brokerToken: setting({
+      name: "broker-token",
+      kind: text("TOKEN"),
+      default: "",
+      secret: true,
+      doc: "Sent to brokers that are asked, as a bearer token; needs the scope read.",
+      group,
+    }),
+  };
+}
+
+/** The origin of a site, or `*`. */
+function origin(): Kind<string> {
+  const parse = (given: string) =>
+    given === "*" || /^https?:\/\/[a-z0-9.:[\]-]{1,255}$/i.test(given) ? given : undefined;
+  return {
+    placeholder: "ORIGIN",
+    wanted: "an origin such as https://console.example, or *",
+    repeats: false,
+    parse,
+    fromDocument: (value) => typeof value === "string" ? parse(value) : undefined,
+    show: (value) => value,
+    toOption: (value) => ({ body: value, json: false }),
+  };
+}
+
+function dnsName(): Kind<DnsName> {
+  return {
+    placeholder: "NAME",
+    wanted: "a name such as brokers.internal:4151 or _nsqd-http._tcp.brokers.internal",
+    repeats: false,
+    parse: parseDnsName,
+    fromDocument: (value) => typeof value === "string" ? parseDnsName(value) : undefined,
+    show: showDnsName,
+    toOption: (value) => ({ body: showDnsName(value), json: false }),
+  };
+}
+
+/** The TCP addresses of a list; the relations see to it that there are no others. */
+export function tcpEndpoints(addresses: readonly Address[]): Endpoint[] {
+  return addresses.filter((one) => one.transport === "tcp");
 }
 
 function registrySettings() {
@@ -149,6 +265,19 @@ function brokenRelations(values: DiscoveryValues): string[] {
   const tcp = showAddress(values.tcpAddress);
   if (tcp === showAddress(values.httpAddress) && !tcp.endsWith(":0")) {
     broken.push(`tcp-address and http-address must differ, both are ${tcp}`);
+  }
+  for (const given of [...values.brokers, ...values.brokerDnsServer]) {
+    if (given.transport === "unix") {
+      broken.push(`brokers and name servers have an address, not a path: ${given.path}`);
+    }
+  }
+  const { brokerDnsServer, brokerHeadIntervalMs, brokerFreshMs } = values;
+  if (brokerDnsServer.length > 1) broken.push("broker-dns-server is one address");
+  if (brokerFreshMs < 2 * brokerHeadIntervalMs) {
+    broken.push(
+      `broker-fresh (${brokerFreshMs} ms) must be at least twice broker-head-interval ` +
+        `(${brokerHeadIntervalMs} ms)`,
+    );
   }
   const { channelsPerTopicMax, channelsMax } = values;
   if (channelsPerTopicMax > channelsMax) {

@@ -8,11 +8,15 @@
 import { errorReply, type NsqHttp } from "@sluice/shared/http";
 import {
   AddressInUseError,
+  type AskHttp,
   type Clock,
   type HttpServer,
+  invariant,
   type Listener,
+  type NameResolver,
   type Network,
   type ProcessFigures,
+  type Random,
   REPORTED_VERSION,
   type ServeHttp,
 } from "@sluice/shared/runtime";
@@ -22,6 +26,13 @@ import { registerMetrics } from "./metrics.ts";
 import { Registry, type RegistryLimits } from "./registry.ts";
 import { SessionCounters } from "./session.ts";
 import { SessionServer } from "./session_server.ts";
+import { Roster } from "./roster.ts";
+import { Directory } from "./sources/directory.ts";
+import { type DnsName, DnsSource } from "./sources/dns_source.ts";
+import { PollCounters } from "./sources/polled_broker.ts";
+import type { Endpoint, Source } from "./sources/source.ts";
+import { StaticSource } from "./sources/static_source.ts";
+import { WatchHub } from "./watch.ts";
 
 /** How long {@linkcode Discovery.close} lets HTTP requests finish. */
 export const HTTP_GRACE_MS = 5_000;
@@ -44,13 +55,44 @@ export interface DiscoveryOptions {
   readonly tombstoneLifetimeMs: number;
   readonly connectionsMax: number;
   readonly limits: RegistryLimits;
+  /** Where to find brokers that do not register; nowhere when absent. */
+  readonly polling?: PollingOptions;
+  readonly watchersMax?: number;
+  readonly corsOrigins?: readonly string[];
 }
+
+/** Brokers that are asked what they have. */
+export interface PollingOptions {
+  readonly brokers: readonly Endpoint[];
+  readonly dnsNames: readonly DnsName[];
+  readonly dnsIntervalMs: number;
+  readonly headIntervalMs: number;
+  /** How long what a broker said is fresh. */
+  readonly freshMs: number;
+  /** Sent as a bearer token; none when empty. */
+  readonly token: string;
+}
+
+const WATCHERS_MAX = 256;
+const NO_POLLING: PollingOptions = {
+  brokers: [],
+  dnsNames: [],
+  dnsIntervalMs: 5_000,
+  headIntervalMs: 500,
+  freshMs: 5_000,
+  token: "",
+};
 
 /** The world a discovery service lives in. */
 export interface DiscoverySeams {
   readonly clock: Clock;
   readonly network: Network;
   readonly serveHttp: ServeHttp;
+  readonly random: Random;
+  /** Needed where there are brokers that do not register. */
+  readonly askHttp?: AskHttp;
+  /** Needed where there are names in DNS. */
+  readonly resolver?: NameResolver;
   readonly logger: Logger;
   /** Figures of the process, for metrics; told where they are known. */
   readonly process?: () => ProcessFigures;
@@ -71,6 +113,8 @@ export class Discovery {
   readonly #http: HttpServer;
   readonly #httpAbort = new AbortController();
   readonly #sessions: SessionServer;
+  readonly #directory: Directory;
+  readonly #watch: WatchHub;
 
   /** Starts to serve. Throws {@linkcode ListenError}. */
   constructor(options: DiscoveryOptions, seams: DiscoverySeams) {
@@ -80,7 +124,27 @@ export class Discovery {
     const { inactiveTimeoutMs, tombstoneLifetimeMs, limits, connectionsMax } = options;
     const registry = new Registry({ inactiveTimeoutMs, tombstoneLifetimeMs, limits });
     const metrics = new MetricsRegistry();
-    const app = discoveryHttp({ registry, clock, logger, metrics });
+    const roster = new Roster(registry, clock);
+    const instance = hex(seams.random.u32()) + hex(seams.random.u32());
+    const watchersMax = options.watchersMax ?? WATCHERS_MAX;
+    this.#watch = new WatchHub({ roster, clock, instance, watchersMax });
+    const polls = new PollCounters();
+    this.#directory = directory(options.polling ?? NO_POLLING, registry, polls, seams);
+    const app = discoveryHttp({
+      registry,
+      clock,
+      logger,
+      metrics,
+      corsOrigins: options.corsOrigins ?? [],
+      native: {
+        instance,
+        clock,
+        startMs: clock.monoMs(),
+        roster,
+        directory: this.#directory,
+        watch: this.#watch,
+      },
+    });
 
     const { tcpAddress } = options;
     this.#listener = listening("--tcp-address", tcpAddress, () => {
@@ -118,7 +182,12 @@ export class Discovery {
         http: this.#http.acceptFailureCount ?? 0,
       },
       process: seams.process,
+      sources: this.#directory.sources(),
+      polled: this.#directory.brokers(),
+      polls,
+      watch: this.#watch.figures,
     }));
+    this.#directory.start();
     logger.info(`TCP: listening on ${addressText(this.tcpAddress)}`);
     logger.info(`HTTP: listening on ${addressText(this.httpAddress)}`);
   }
@@ -138,8 +207,14 @@ export class Discovery {
    */
   async close(): Promise<void> {
     const timer = this.#seams.clock.setTimer(HTTP_GRACE_MS, () => this.#httpAbort.abort());
+    // Watches never end by themselves, and what goes now is not news of brokers.
+    this.#watch.close();
     try {
-      await Promise.all([this.#sessions.close(), this.#http.shutdown()]);
+      await Promise.all([
+        this.#sessions.close(),
+        this.#http.shutdown(),
+        this.#directory.stop(),
+      ]);
     } finally {
       timer.cancel();
     }
@@ -161,6 +236,42 @@ export class Discovery {
       });
     });
   }
+}
+
+function directory(
+  polling: PollingOptions,
+  registry: Registry,
+  counters: PollCounters,
+  seams: DiscoverySeams,
+): Directory {
+  const { clock, random, logger, onBroken, resolver, askHttp } = seams;
+  const { brokers, dnsNames, dnsIntervalMs, headIntervalMs, freshMs, token } = polling;
+  const sources: Source[] = brokers.length > 0 ? [new StaticSource(brokers)] : [];
+  for (const name of dnsNames) {
+    invariant(resolver !== undefined, "a service that finds brokers by DNS has a resolver");
+    sources.push(new DnsSource({ name, resolver, clock, intervalMs: dnsIntervalMs, onBroken }));
+  }
+  return new Directory({
+    sources,
+    registry,
+    clock,
+    random,
+    askHttp: askHttp ?? unasked,
+    logger,
+    counters,
+    headIntervalMs,
+    freshMs,
+    token,
+    onBroken,
+  });
+}
+
+function unasked(): never {
+  invariant(false, "a service that asks brokers has an HTTP client");
+}
+
+function hex(value: number): string {
+  return value.toString(16).padStart(8, "0");
 }
 
 function listening<T>(flag: string, address: ListenAddress, listen: () => T): T {

@@ -10,7 +10,7 @@ import {
   MAGIC_V1,
 } from "@sluice/shared/protocol";
 import type { Connection } from "@sluice/shared/runtime";
-import { serveHttp, SystemClock, SystemNetwork } from "@sluice/shared/runtime/system";
+import { serveHttp, SystemClock, SystemNetwork, SystemRandom } from "@sluice/shared/runtime/system";
 import { Logger } from "@sluice/shared/telemetry";
 import { Discovery, type DiscoveryOptions, ListenError } from "./discovery.ts";
 import { REGISTRY_LIMITS } from "./registry.ts";
@@ -35,6 +35,7 @@ function start(options: Partial<DiscoveryOptions> = {}) {
     clock: CLOCK,
     network: NETWORK,
     serveHttp,
+    random: new SystemRandom(),
     logger: new Logger({ sink: (line) => lines.push(line), clock: CLOCK }),
     onBroken: (error) => broken.push(error),
   });

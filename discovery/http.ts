@@ -1,6 +1,6 @@
 /**
  * The HTTP side of discovery, path for path that of nsqlookupd: consumers, admin tools and scripts
- * use it unchanged. Lists are sorted and never null. Nothing here waits: an answer is a look at the
+ * use it unchanged; what is ours is in `native_http.ts`. Lists are sorted and never null. Nothing here waits: an answer is a look at the
  * registry. A name the registry has no room for is refused with 403 `TOPIC_LIMIT_REACHED` or
  * `CHANNEL_LIMIT_REACHED`.
  */
@@ -18,6 +18,7 @@ import {
 } from "@sluice/shared/http";
 import { type Clock, REPORTED_VERSION } from "@sluice/shared/runtime";
 import { type Logger, METRICS_CONTENT_TYPE, type MetricsRegistry } from "@sluice/shared/telemetry";
+import { type NativeHttpOptions, nativeRoutes } from "./native_http.ts";
 import type { LimitReached, Producer, RegistrationRow, Registry } from "./registry.ts";
 
 /** What nsqlookupd tells of a tombstone that never was: Go's zero time in nanoseconds. */
@@ -29,12 +30,17 @@ export interface DiscoveryHttpOptions {
   readonly clock: Clock;
   readonly logger: Logger;
   readonly metrics: MetricsRegistry;
+  /** What there is beside nsqlookupd's paths; nothing when absent. */
+  readonly native?: NativeHttpOptions;
+  /** Origins whose pages may read `/lookup`. */
+  readonly corsOrigins?: readonly string[];
 }
 
 /** Makes the HTTP door: contract section 4.2. */
 export function discoveryHttp(options: DiscoveryHttpOptions): NsqHttp {
-  const { registry, clock, logger, metrics } = options;
+  const { registry, clock, logger, metrics, native } = options;
   const routes: HttpRoute[] = [
+    ...native === undefined ? [] : nativeRoutes(native),
     { method: "GET", path: "/ping", handle: () => pingReply("OK") },
     { method: "GET", path: "/info", handle: () => jsonReply({ version: REPORTED_VERSION }) },
     {
@@ -131,7 +137,8 @@ export function discoveryHttp(options: DiscoveryHttpOptions): NsqHttp {
       },
     },
   ];
-  return nsqHttp({ routes, logger });
+  const cors = { paths: ["/lookup"], origins: options.corsOrigins ?? [] };
+  return nsqHttp({ routes, logger, cors });
 }
 
 function refuseAtLimit(reached: LimitReached | null): void {

@@ -4,13 +4,16 @@
  */
 import { type Address, SettingsError, startUp } from "@sluice/shared/config";
 import {
+  KeptHttp,
   processFigures,
   serveHttp,
   stopRequest,
   SystemClock,
+  SystemNameResolver,
   SystemNetwork,
+  SystemRandom,
 } from "@sluice/shared/runtime/system";
-import { discoverySettings, registryLimits } from "./config.ts";
+import { discoverySettings, registryLimits, tcpEndpoints } from "./config.ts";
 import { Discovery, type ListenAddress, ListenError } from "./discovery.ts";
 
 async function main(): Promise<number> {
@@ -29,6 +32,7 @@ async function main(): Promise<number> {
   const { values, logger } = started;
 
   const asked = stopRequest();
+  const [nameServer] = tcpEndpoints(values.brokerDnsServer);
   const discovery = new Discovery({
     tcpAddress: listenAddress("--tcp-address", values.tcpAddress),
     httpAddress: listenAddress("--http-address", values.httpAddress),
@@ -38,10 +42,25 @@ async function main(): Promise<number> {
     tombstoneLifetimeMs: values.tombstoneLifetimeMs,
     connectionsMax: values.connectionsMax,
     limits: registryLimits(values),
+    watchersMax: values.watchersMax,
+    corsOrigins: values.corsOrigins,
+    polling: {
+      brokers: tcpEndpoints(values.brokers),
+      dnsNames: values.brokerDnsNames,
+      dnsIntervalMs: values.brokerDnsIntervalMs,
+      headIntervalMs: values.brokerHeadIntervalMs,
+      freshMs: values.brokerFreshMs,
+      token: values.brokerToken,
+    },
   }, {
     clock,
     network: new SystemNetwork(clock),
     serveHttp,
+    random: new SystemRandom(),
+    askHttp: new KeptHttp().ask,
+    resolver: new SystemNameResolver(
+      nameServer === undefined ? null : { ipAddress: nameServer.host, port: nameServer.port },
+    ),
     process: processFigures,
     logger,
     onBroken: (error) => {

@@ -11,20 +11,59 @@
  * of one topic for `tombstoneLifetimeMs`; registering again does not clear it, unregistering the
  * topic does.
  *
+ * A producer may also be *observed*: it did not register but was asked, and has a readiness and a
+ * shorter time to be seen again. Producers of one broadcast address and TCP port are one broker:
+ * {@linkcode Registry.lookup} and {@linkcode Registry.nodes} leave an observed one out when the broker
+ * is in the list already, or says that it does not serve consumers.
+ *
  * All answers are sorted. Everything is counted against {@linkcode RegistryLimits}; what would pass
  * a limit changes nothing and returns the name of the limit.
  */
 import { isEphemeral, type LookupPeer } from "@sluice/shared/protocol";
-import { invariant } from "@sluice/shared/runtime/invariant";
+import { hostAndPort, invariant } from "@sluice/shared/runtime";
 
 /** What a producer says of itself when it connects. */
 export type ProducerInfo = LookupPeer;
 
-/** A connected producer as seen from outside. */
+/** What an observed producer says it can do. */
+export interface Readiness {
+  readonly publishReady: boolean;
+  readonly consumeReady: boolean;
+  /** Codes of `/v1/health`. */
+  readonly reasons: readonly string[];
+}
+
+/** How a producer that did not register is known. */
+export interface Observation {
+  readonly readiness: Readiness;
+  /** How long after it was last seen it still counts. */
+  readonly freshMs: number;
+}
+
+/** A connected or observed producer as seen from outside. */
 export interface Producer {
   readonly remoteAddress: string;
   readonly info: ProducerInfo;
   readonly lastSeenMs: number;
+  /** `<broadcast address>:<TCP port>`, the same for all producers that are one broker. */
+  readonly id: string;
+  /** `null` for one that registered. */
+  readonly observation: Observation | null;
+}
+
+/** Told of every change, after it is made. */
+export interface RegistryObserver {
+  producerAdded(producer: Producer): void;
+  producerRemoved(producer: Producer): void;
+  readinessChanged(producer: Producer): void;
+  /** A registration came or went; `channel` is `null` for that of the topic itself. */
+  registrationChanged(producer: Producer, topic: string, channel: string | null): void;
+}
+
+/** A topic and channels of it. */
+export interface TopicChannels {
+  readonly topic: string;
+  readonly channels: readonly string[];
 }
 
 /** How much a registry holds at most. */
@@ -78,10 +117,9 @@ export interface RegistrationRow {
   readonly tombstonedAtMs: number | null;
 }
 
-interface ProducerEntry {
-  readonly remoteAddress: string;
-  readonly info: ProducerInfo;
+interface ProducerEntry extends Producer {
   lastSeenMs: number;
+  observation: Observation | null;
   readonly topics: Set<string>;
   /** Topics plus channels it is registered for. */
   registrations: number;
@@ -100,8 +138,10 @@ export class Registry {
   readonly #limits: RegistryLimits;
   readonly #producers = new Map<string, ProducerEntry>();
   readonly #topics = new Map<string, TopicEntry>();
+  readonly #observers: RegistryObserver[] = [];
   #channelCount = 0;
   #registrationCount = 0;
+  #observedCount = 0;
 
   constructor(options: RegistryOptions) {
     this.#inactiveTimeoutMs = options.inactiveTimeoutMs;
@@ -125,22 +165,66 @@ export class Registry {
     return this.#registrationCount;
   }
 
+  /** Tells `observer` of every change from now on. */
+  observe(observer: RegistryObserver): void {
+    this.#observers.push(observer);
+  }
+
   /** Adds a producer without registrations. The key must be new: one connection, one producer. */
   addProducer(
     key: string,
     producer: Pick<Producer, "remoteAddress" | "info">,
     nowMs: number,
+    observation: Observation | null = null,
   ): LimitReached | null {
     invariant(!this.#producers.has(key), `producer ${key} is new`);
     const limited = this.#check("producersMax", this.#producers.size, 1);
     if (limited !== null) return limited;
-    this.#producers.set(key, {
+    const { broadcastAddress, tcpPort } = producer.info;
+    const entry = {
       remoteAddress: producer.remoteAddress,
       info: producer.info,
       lastSeenMs: nowMs,
-      topics: new Set(),
+      id: brokerId(broadcastAddress, tcpPort),
+      observation,
+      topics: new Set<string>(),
       registrations: 0,
-    });
+    };
+    this.#producers.set(key, entry);
+    if (observation !== null) this.#observedCount += 1;
+    for (const observer of this.#observers) observer.producerAdded(entry);
+    return null;
+  }
+
+  /** Notes what an observed producer says of itself now. */
+  setObservation(key: string, observation: Observation): void {
+    const producer = this.#producer(key);
+    invariant(producer.observation !== null, `${key} is observed`);
+    const before = producer.observation.readiness;
+    producer.observation = observation;
+    if (isSameReadiness(before, observation.readiness)) return;
+    for (const observer of this.#observers) observer.readinessChanged(producer);
+  }
+
+  /** Has a producer registered for these and nothing else. Stops at the first limit it reaches. */
+  replaceRegistrations(key: string, wanted: readonly TopicChannels[]): LimitReached | null {
+    const producer = this.#producer(key);
+    const topics = new Map(wanted.map(({ topic, channels }) => [topic, new Set(channels)]));
+    for (const topic of [...producer.topics]) {
+      const kept = topics.get(topic);
+      if (kept === undefined) {
+        this.#unregisterTopic(producer, topic);
+        continue;
+      }
+      for (const channel of this.#channelsOf(producer, topic)) {
+        if (!kept.has(channel)) this.unregister(key, topic, channel);
+      }
+    }
+    for (const [topic, channels] of topics) {
+      let limited = this.register(key, topic, null);
+      for (const channel of channels) limited ??= this.register(key, topic, channel);
+      if (limited !== null) return limited;
+    }
     return null;
   }
 
@@ -157,6 +241,8 @@ export class Registry {
     for (const topic of [...producer.topics]) this.#unregisterTopic(producer, topic);
     invariant(producer.registrations === 0, `${key} has no registrations left`);
     this.#producers.delete(key);
+    if (producer.observation !== null) this.#observedCount -= 1;
+    for (const observer of this.#observers) observer.producerRemoved(producer);
   }
 
   /** Registers a known producer for a topic and, when given, one of its channels. Idempotent. */
@@ -177,7 +263,8 @@ export class Registry {
       producer.topics.add(topic);
     }
     if (channel !== null) this.#ensureChannel(topicEntry, channel).add(producer);
-    this.#count(producer, added);
+    if (newTopic === 1) this.#count(producer, 1, topic, null);
+    if (newChannel === 1) this.#count(producer, 1, topic, channel);
     return null;
   }
 
@@ -190,7 +277,7 @@ export class Registry {
     const entry = this.#topics.get(topic);
     if (entry === undefined) return;
     if (channel === null) this.#unregisterTopic(producer, topic);
-    else this.#unregisterChannel(producer, entry, channel);
+    else this.#unregisterChannel(producer, topic, entry, channel);
   }
 
   /** Makes a topic name known without a producer. */
@@ -211,19 +298,19 @@ export class Registry {
   deleteTopic(topic: string): void {
     const entry = this.#topics.get(topic);
     if (entry === undefined) return;
-    for (const channel of [...entry.channels.keys()]) this.#dropChannel(entry, channel);
+    for (const channel of [...entry.channels.keys()]) this.#dropChannel(topic, entry, channel);
+    this.#topics.delete(topic);
     for (const producer of entry.producers.keys()) {
       producer.topics.delete(topic);
-      this.#count(producer, -1);
+      this.#count(producer, -1, topic, null);
     }
-    this.#topics.delete(topic);
   }
 
   /** Forgets a channel; `false` when there is no such channel. */
   deleteChannel(topic: string, channel: string): boolean {
     const entry = this.#topics.get(topic);
     if (entry === undefined || !entry.channels.has(channel)) return false;
-    this.#dropChannel(entry, channel);
+    this.#dropChannel(topic, entry, channel);
     return true;
   }
 
@@ -253,18 +340,49 @@ export class Registry {
     if (entry === undefined) return null;
     const found: Producer[] = [];
     for (const [producer, tombstonedAtMs] of entry.producers) {
-      if (this.#isActive(producer, nowMs) && !this.#isTombstoned(tombstonedAtMs, nowMs)) {
+      if (this.isActive(producer, nowMs) && !this.#isTombstoned(tombstonedAtMs, nowMs)) {
         found.push(producer);
       }
     }
-    return found.sort(compareProducers);
+    return this.#oncePerBroker(found.sort(compareProducers), (producer) => producer);
+  }
+
+  /** The topics and channels a producer is registered for, sorted. */
+  registrationsOf(producers: Iterable<Producer>): TopicChannels[] {
+    const topics = new Map<string, Set<string>>();
+    for (const producer of producers) {
+      for (const topic of (producer as ProducerEntry).topics) {
+        let channels = topics.get(topic);
+        if (channels === undefined) topics.set(topic, channels = new Set());
+        for (const channel of this.#channelsOf(producer as ProducerEntry, topic)) {
+          channels.add(channel);
+        }
+      }
+    }
+    return [...topics].sort(([a], [b]) => compareText(a, b))
+      .map(([topic, channels]) => ({ topic, channels: [...channels].sort() }));
+  }
+
+  /** Whether a producer is registered for a topic or, when given, a channel of it. */
+  isRegistered(producer: Producer, topic: string, channel: string | null): boolean {
+    const entry = this.#topics.get(topic);
+    if (entry === undefined) return false;
+    return channel === null
+      ? entry.producers.has(producer as ProducerEntry)
+      : entry.channels.get(channel)?.has(producer as ProducerEntry) ?? false;
+  }
+
+  /** Whether a producer was seen lately enough to count. */
+  isActive(producer: Producer, nowMs: number): boolean {
+    const limitMs = producer.observation?.freshMs ?? this.#inactiveTimeoutMs;
+    return nowMs - producer.lastSeenMs <= limitMs;
   }
 
   /** All active producers, tombstoned or not. */
   nodes(nowMs: number): Node[] {
     const nodes: Node[] = [];
     for (const producer of this.#producers.values()) {
-      if (!this.#isActive(producer, nowMs)) continue;
+      if (!this.isActive(producer, nowMs)) continue;
       const topics = [...producer.topics].sort();
       const tombstones = topics.map((topic) => {
         const tombstonedAtMs = this.#topics.get(topic)?.producers.get(producer);
@@ -272,7 +390,8 @@ export class Registry {
       });
       nodes.push({ producer, topics, tombstones });
     }
-    return nodes.sort((a, b) => compareProducers(a.producer, b.producer));
+    nodes.sort((a, b) => compareProducers(a.producer, b.producer));
+    return this.#oncePerBroker(nodes, ({ producer }) => producer);
   }
 
   /** Every registration, of inactive and tombstoned producers too, by category and name. */
@@ -303,8 +422,32 @@ export class Registry {
     return rows;
   }
 
-  #isActive(producer: ProducerEntry, nowMs: number): boolean {
-    return nowMs - producer.lastSeenMs <= this.#inactiveTimeoutMs;
+  #channelsOf(producer: ProducerEntry, topic: string): string[] {
+    const channels: string[] = [];
+    for (const [channel, producers] of this.#topics.get(topic)?.channels ?? []) {
+      if (producers.has(producer)) channels.push(channel);
+    }
+    return channels;
+  }
+
+  /** See the module. Registered ones are all kept, as nsqlookupd does. */
+  #oncePerBroker<T>(found: T[], producerOf: (one: T) => Producer): T[] {
+    if (this.#observedCount === 0) return found;
+    const listed = new Set<string>();
+    const idle = new Set<string>();
+    for (const one of found) {
+      const { id, observation } = producerOf(one);
+      if (observation === null) listed.add(id);
+      else if (!observation.readiness.consumeReady) idle.add(id);
+    }
+    return found.filter((one) => {
+      const { id, observation } = producerOf(one);
+      if (idle.has(id)) return false;
+      if (observation === null) return true;
+      if (listed.has(id)) return false;
+      listed.add(id);
+      return true;
+    });
   }
 
   #isTombstoned(tombstonedAtMs: number | null, nowMs: number): boolean {
@@ -350,33 +493,42 @@ export class Registry {
     return producers;
   }
 
-  #dropChannel(entry: TopicEntry, channel: string): void {
-    for (const producer of entry.channels.get(channel) ?? []) this.#count(producer, -1);
+  #dropChannel(topic: string, entry: TopicEntry, channel: string): void {
+    const producers = entry.channels.get(channel) ?? [];
     if (entry.channels.delete(channel)) this.#channelCount -= 1;
+    for (const producer of producers) this.#count(producer, -1, topic, channel);
   }
 
   #unregisterTopic(producer: ProducerEntry, topic: string): void {
     const entry = this.#topics.get(topic);
     if (entry === undefined || !entry.producers.has(producer)) return;
     for (const [channel, producers] of [...entry.channels]) {
-      if (producers.has(producer)) this.#unregisterChannel(producer, entry, channel);
+      if (producers.has(producer)) this.#unregisterChannel(producer, topic, entry, channel);
     }
     entry.producers.delete(producer);
     producer.topics.delete(topic);
-    this.#count(producer, -1);
+    this.#count(producer, -1, topic, null);
     if (isEphemeral(topic) && entry.producers.size === 0) this.deleteTopic(topic);
   }
 
-  #unregisterChannel(producer: ProducerEntry, entry: TopicEntry, channel: string): void {
+  #unregisterChannel(
+    producer: ProducerEntry,
+    topic: string,
+    entry: TopicEntry,
+    channel: string,
+  ): void {
     const producers = entry.channels.get(channel);
     if (producers === undefined) return;
-    if (producers.delete(producer)) this.#count(producer, -1);
-    if (isEphemeral(channel) && producers.size === 0) this.#dropChannel(entry, channel);
+    if (producers.delete(producer)) this.#count(producer, -1, topic, channel);
+    if (isEphemeral(channel) && producers.size === 0) this.#dropChannel(topic, entry, channel);
   }
 
-  #count(producer: ProducerEntry, added: number): void {
+  #count(producer: ProducerEntry, added: 1 | -1, topic: string, channel: string | null): void {
     producer.registrations += added;
     this.#registrationCount += added;
+    for (const observer of this.#observers) {
+      observer.registrationChanged(producer, topic, channel);
+    }
   }
 }
 
@@ -384,6 +536,16 @@ function compareProducers(a: Producer, b: Producer): number {
   return compareText(a.info.broadcastAddress, b.info.broadcastAddress) ||
     a.info.tcpPort - b.info.tcpPort ||
     compareText(a.remoteAddress, b.remoteAddress);
+}
+
+/** The name of a broker: where its clients find it. */
+export function brokerId(broadcastAddress: string, tcpPort: number): string {
+  return hostAndPort(broadcastAddress, tcpPort);
+}
+
+function isSameReadiness(a: Readiness, b: Readiness): boolean {
+  return a.publishReady === b.publishReady && a.consumeReady === b.consumeReady &&
+    a.reasons.join() === b.reasons.join();
 }
 
 function compareText(a: string, b: string): number {

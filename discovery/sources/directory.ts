@@ -1,0 +1,160 @@
+/**
+ * All sources of a service together: an endpoint that several of them list is asked once, and what is
+ * found is put into the registry.
+ *
+ * {@linkcode PARALLEL_MAX} endpoints have their turn at a time, each in its own rhythm; who takes longer
+ * than {@linkcode SLOW_MS} goes on beside the others, one request each. Those that did not answer last
+ * time have {@linkcode PARALLEL_RETRIES_MAX} turns of their own. So however many are slow or gone, the
+ * others stay fresh.
+ */
+import { type Random, randomBelow } from "@sluice/shared/runtime";
+import { PolledBroker, type PollOptions, type PollStatus } from "./polled_broker.ts";
+import { type Endpoint, type Source, type SourceStatus, SourceView } from "./source.ts";
+
+export const PARALLEL_MAX = 128;
+export const PARALLEL_RETRIES_MAX = 32;
+/** Who takes longer keeps no turn from the others: a network that is cut makes many wait at once. */
+const SLOW_MS = 200;
+
+/** What a directory stands on. */
+export interface DirectoryOptions extends PollOptions {
+  readonly sources: readonly Source[];
+  readonly random: Random;
+  /** Called for an error that is a mistake of ours; the service must stop. */
+  readonly onBroken: (error: unknown) => void;
+}
+
+interface Polling {
+  readonly broker: PolledBroker;
+  readonly stop: AbortController;
+  readonly ended: Promise<void>;
+}
+
+/** See the module. */
+export class Directory {
+  readonly #options: DirectoryOptions;
+  readonly #views: readonly SourceView[];
+  readonly #polled = new Map<string, Polling>();
+  /** Endpoints that no source lists any more, until their requests have ended. */
+  readonly #leaving = new Set<Promise<void>>();
+  readonly #asks = new Turns(PARALLEL_MAX);
+  readonly #retries = new Turns(PARALLEL_RETRIES_MAX);
+  #stopped = false;
+
+  constructor(options: DirectoryOptions) {
+    this.#options = options;
+    const { logger } = options;
+    this.#views = options.sources.map((source) =>
+      new SourceView(
+        source,
+        options.clock,
+        () => this.#match(),
+        (reason) => logger.warn("a source of brokers fails", { source: source.name, reason }),
+      )
+    );
+  }
+
+  start(): void {
+    for (const view of this.#views) view.source.start(view);
+  }
+
+  /** Resolves when nothing is asked any more. */
+  async stop(): Promise<void> {
+    this.#stopped = true;
+    await Promise.all(this.#views.map(({ source }) => source.stop()));
+    for (const key of [...this.#polled.keys()]) this.#leave(key);
+    await Promise.all(this.#leaving);
+  }
+
+  sources(): SourceStatus[] {
+    return this.#views.map((view) => view.status());
+  }
+
+  brokers(): PollStatus[] {
+    return [...this.#polled.values()].map(({ broker }) => broker.status);
+  }
+
+  /** Whether each source and each endpoint has been heard of, or has failed, at least once. */
+  get isSettled(): boolean {
+    return this.sources().every(({ state }) => state !== "starting") &&
+      [...this.#polled.values()].every(({ broker }) => broker.status.state !== "new");
+  }
+
+  /** Asks what the sources list, and nobody else. */
+  #match(): void {
+    if (this.#stopped) return;
+    const wanted = new Map<string, Endpoint>();
+    for (const view of this.#views) {
+      for (const [key, endpoint] of view.endpoints) wanted.set(key, endpoint);
+    }
+    for (const key of [...this.#polled.keys()]) if (!wanted.has(key)) this.#leave(key);
+    for (const [key, endpoint] of wanted) {
+      if (this.#polled.has(key)) continue;
+      const broker = new PolledBroker(endpoint, this.#options);
+      const stop = new AbortController();
+      const ended = this.#poll(broker, stop.signal).catch((error) => {
+        if (error !== stop.signal.reason) this.#options.onBroken(error);
+      });
+      this.#polled.set(key, { broker, stop, ended });
+    }
+  }
+
+  #leave(key: string): void {
+    const polling = this.#polled.get(key);
+    if (polling === undefined) return;
+    this.#polled.delete(key);
+    polling.broker.leave();
+    polling.stop.abort();
+    const left = polling.ended.finally(() => this.#leaving.delete(left));
+    this.#leaving.add(left);
+  }
+
+  async #poll(broker: PolledBroker, signal: AbortSignal): Promise<void> {
+    const { clock, random } = this.#options;
+    while (!signal.aborted) {
+      const turns = broker.isFailing ? this.#retries : this.#asks;
+      await turns.take();
+      await this.#ask(broker, turns, signal);
+      // Not all in step, and not later than promised.
+      const { delayMs } = broker;
+      await clock.sleep(delayMs - randomBelow(random, Math.floor(delayMs / 10) + 1), signal);
+    }
+  }
+
+  /** Asks once, and gives the turn back when that is done or takes long. */
+  async #ask(broker: PolledBroker, turns: Turns, signal: AbortSignal): Promise<void> {
+    const slow = turns === this.#retries ? null : this.#options.clock.setTimer(SLOW_MS, () => {
+      isBack = true;
+      turns.giveBack();
+    });
+    let isBack = false;
+    try {
+      if (!signal.aborted) await broker.poll();
+    } finally {
+      slow?.cancel();
+      if (!isBack) turns.giveBack();
+    }
+  }
+}
+
+/** So many at a time, the others in the order they came. */
+class Turns {
+  readonly #waiting: (() => void)[] = [];
+  #left: number;
+
+  constructor(max: number) {
+    this.#left = max;
+  }
+
+  async take(): Promise<void> {
+    if (this.#left === 0) return await new Promise((resolve) => this.#waiting.push(resolve));
+    this.#left -= 1;
+  }
+
+  giveBack(): void {
+    const next = this.#waiting.shift();
+    // A turn that somebody waits for is handed over.
+    if (next === undefined) this.#left += 1;
+    else next();
+  }
+}
