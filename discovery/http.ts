@@ -10,6 +10,7 @@ import {
   HttpError,
   type HttpRoute,
   jsonReply,
+  jsonTextReply,
   type NsqHttp,
   nsqHttp,
   pingReply,
@@ -39,6 +40,16 @@ export interface DiscoveryHttpOptions {
 /** Makes the HTTP door: contract section 4.2. */
 export function discoveryHttp(options: DiscoveryHttpOptions): NsqHttp {
   const { registry, clock, logger, metrics, native } = options;
+  /** What a producer says of itself never changes, and many lookups name it. */
+  const texts = new WeakMap<Producer, string>();
+  const lookupText = (producer: Producer) => {
+    let text = texts.get(producer);
+    if (text === undefined) {
+      text = JSON.stringify(producerDocument(producer));
+      texts.set(producer, text);
+    }
+    return text;
+  };
   const routes: HttpRoute[] = [
     ...native === undefined ? [] : nativeRoutes(native),
     { method: "GET", path: "/ping", handle: () => pingReply("OK") },
@@ -58,10 +69,9 @@ export function discoveryHttp(options: DiscoveryHttpOptions): NsqHttp {
         const topic = requiredArgument(query, "topic");
         const producers = registry.lookup(topic, clock.monoMs());
         if (producers === null) throw new HttpError(404, "TOPIC_NOT_FOUND");
-        return jsonReply({
-          channels: registry.channels(topic),
-          producers: producers.map(producerDocument),
-        });
+        const channels = JSON.stringify(registry.channels(topic));
+        const list = producers.map((producer) => lookupText(producer)).join();
+        return jsonTextReply(`{"channels":${channels},"producers":[${list}]}`);
       },
     },
     { method: "GET", path: "/topics", handle: () => jsonReply({ topics: registry.topics() }) },

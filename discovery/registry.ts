@@ -126,6 +126,10 @@ interface ProducerEntry extends Producer {
 }
 
 interface TopicEntry {
+  /** The one copy of the name that all who are registered for it hold. */
+  readonly name: string;
+  /** The producers in order; `null` once one came or went. */
+  sorted: readonly ProducerEntry[] | null;
   /** Producer to the time of its tombstone. */
   readonly producers: Map<ProducerEntry, number | null>;
   /** Each set holds only producers of the topic. */
@@ -260,7 +264,8 @@ export class Registry {
     const topicEntry = this.#ensureTopic(topic);
     if (newTopic === 1) {
       topicEntry.producers.set(producer, null);
-      producer.topics.add(topic);
+      topicEntry.sorted = null;
+      producer.topics.add(topicEntry.name);
     }
     if (channel !== null) this.#ensureChannel(topicEntry, channel).add(producer);
     if (newTopic === 1) this.#count(producer, 1, topic, null);
@@ -338,13 +343,12 @@ export class Registry {
   lookup(topic: string, nowMs: number): Producer[] | null {
     const entry = this.#topics.get(topic);
     if (entry === undefined) return null;
-    const found: Producer[] = [];
-    for (const [producer, tombstonedAtMs] of entry.producers) {
-      if (this.isActive(producer, nowMs) && !this.#isTombstoned(tombstonedAtMs, nowMs)) {
-        found.push(producer);
-      }
-    }
-    return this.#oncePerBroker(found.sort(compareProducers), (producer) => producer);
+    entry.sorted ??= [...entry.producers.keys()].sort(compareProducers);
+    const found = entry.sorted.filter((producer) => {
+      const tombstonedAtMs = entry.producers.get(producer) ?? null;
+      return this.isActive(producer, nowMs) && !this.#isTombstoned(tombstonedAtMs, nowMs);
+    });
+    return this.#oncePerBroker<Producer>(found, (producer) => producer);
   }
 
   /** The topics and channels a producer is registered for, sorted. */
@@ -477,7 +481,7 @@ export class Registry {
   #ensureTopic(topic: string): TopicEntry {
     let entry = this.#topics.get(topic);
     if (entry === undefined) {
-      entry = { producers: new Map(), channels: new Map() };
+      entry = { name: topic, sorted: null, producers: new Map(), channels: new Map() };
       this.#topics.set(topic, entry);
     }
     return entry;
@@ -506,6 +510,7 @@ export class Registry {
       if (producers.has(producer)) this.#unregisterChannel(producer, topic, entry, channel);
     }
     entry.producers.delete(producer);
+    entry.sorted = null;
     producer.topics.delete(topic);
     this.#count(producer, -1, topic, null);
     if (isEphemeral(topic) && entry.producers.size === 0) this.deleteTopic(topic);

@@ -18,6 +18,11 @@ export function jsonReply(value: unknown, status = 200): Response {
   return new Response(JSON.stringify(value), { status, headers: JSON_HEADERS });
 }
 
+/** {@linkcode jsonReply} of a value that is JSON text already. */
+export function jsonTextReply(text: string): Response {
+  return new Response(text, { status: 200, headers: JSON_HEADERS });
+}
+
 /** A plain text reply. */
 export function textReply(text: string, status = 200): Response {
   return new Response(text, { status, headers: TEXT_HEADERS });

@@ -1,0 +1,129 @@
+/**
+ * `deno task bench:discovery`: a discovery process that finds 500 brokers by DNS, each with 2,000
+ * topics, and what it costs: the time until it knows all, its memory, what it asks and how much of a
+ * core it takes while nothing changes, how long a lookup takes that finds all 500 meanwhile, and how
+ * soon a new topic of one broker is told of.
+ *
+ * The brokers are addresses of loopback that a thread of this process answers for. Exits with 1 when
+ * a lookup takes 2 ms or more at the 99th percentile, or when anything but heads is asked while
+ * nothing changes: on a machine that does nothing else. `--brokers=N --topics=N --lookups=N` change the size.
+ */
+import { parseArgs } from "node:util";
+import { KeptHttp } from "@sluice/shared/runtime/system";
+import { NameServerFixture } from "@sluice/shared/testing";
+import { Service } from "../tests/integration/process.ts";
+import { eventually } from "../tests/integration/wait.ts";
+import { BrokerThread, fakeBrokerHost } from "./fake_brokers.ts";
+import { Latencies } from "./latencies.ts";
+
+const LOOKUP_P99_MS_MAX = 2;
+const STEADY_MS = 10_000;
+/** As many addresses as fit an answer over UDP. */
+const ADDRESSES_PER_NAME = 32;
+const DEADLINE_MS = 120_000;
+const CLOCK_TICKS_PER_SECOND = 100;
+
+const { values } = parseArgs({
+  options: {
+    brokers: { type: "string", default: "500" },
+    topics: { type: "string", default: "2000" },
+    lookups: { type: "string", default: "2000" },
+  },
+});
+const brokerCount = Number(values.brokers);
+const topicCount = Number(values.topics);
+const lookupCount = Number(values.lookups);
+
+/** Seconds of processor time that a process has taken. */
+function cpuSeconds(pid: number): number {
+  const text = Deno.readTextFileSync(`/proc/${pid}/stat`);
+  const fields = text.slice(text.lastIndexOf(")") + 2).split(" ");
+  return (Number(fields[11]) + Number(fields[12])) / CLOCK_TICKS_PER_SECOND;
+}
+
+function megabytes(bytes: number): string {
+  return `${Math.round(bytes / 1e6)} MB`;
+}
+
+async function main(): Promise<number> {
+  const brokers = await BrokerThread.start(brokerCount, topicCount);
+  const names = await NameServerFixture.start();
+  const records: Record<string, { A: string[] }> = {};
+  for (let index = 0; index < brokerCount; index++) {
+    const name = `b${Math.floor(index / ADDRESSES_PER_NAME)}.test`;
+    (records[name] ??= { A: [] }).A.push(fakeBrokerHost(index));
+  }
+  names.records = records;
+
+  const startedMs = performance.now();
+  await using discovery = await Service.start("discovery", [
+    `--broker-dns=${Object.keys(records).map((name) => `${name}:${brokers.port}`).join(",")}`,
+    `--broker-dns-server=127.0.0.1:${names.port}`,
+    "--registrations-max=4000000",
+  ]);
+  const emptyBytes = discovery.residentBytes;
+  await eventually("all brokers", async () => {
+    const { text } = await discovery.get("/v1/health");
+    const { polled } = JSON.parse(text);
+    return polled.fresh === brokerCount;
+  }, DEADLINE_MS);
+  console.log(
+    `${brokerCount} brokers x ${topicCount} topics known after ` +
+      `${Math.round(performance.now() - startedMs)} ms`,
+  );
+
+  await brokers.asked();
+  const cpuBefore = cpuSeconds(discovery.pid);
+  await new Promise((resolve) => setTimeout(resolve, STEADY_MS));
+  const asked = await brokers.asked();
+  const cpu = (cpuSeconds(discovery.pid) - cpuBefore) / (STEADY_MS / 1_000);
+  console.log(
+    `asked in ${STEADY_MS} ms without news: ${JSON.stringify(asked)}`,
+  );
+  console.log(`which takes ${(cpu * 100).toFixed(1)} % of a core`);
+  const onlyHeads = Object.keys(asked).every((path) => path === "/v1/registry/head");
+  console.log(
+    `memory: ${megabytes(discovery.residentBytes)}, ${megabytes(emptyBytes)} of it when empty, ` +
+      `${megabytes(discovery.residentBytesPeak)} at the most`,
+  );
+
+  const http = new KeptHttp();
+  const latencies = new Latencies();
+  const lookupCpu = cpuSeconds(discovery.pid);
+  const lookupsMs = performance.now();
+  let bytes = 0;
+  for (let index = 0; index < lookupCount; index++) {
+    const url = `http://${discovery.httpAddress}/lookup?topic=topic-${index % topicCount}`;
+    const sinceMs = performance.now();
+    const { body } = await http.ask(
+      { method: "GET", url, headers: {} },
+      { connectTimeoutMs: 5_000, timeoutMs: 5_000, bodyBytesMax: 10_000_000 },
+    );
+    latencies.observe(performance.now() - sinceMs);
+    bytes = body.length;
+  }
+  http.close();
+  const lookupsSeconds = (performance.now() - lookupsMs) / 1_000;
+  const ownCpu = cpuSeconds(discovery.pid) - lookupCpu - cpu * lookupsSeconds;
+  const p99Ms = latencies.quantileMs(0.99);
+  console.log(
+    `lookup of ${brokerCount} producers (${bytes} bytes), one after the other: ` +
+      `p50 ${latencies.quantileMs(0.5).toFixed(2)} ms, p99 ${p99Ms.toFixed(2)} ms, ` +
+      `${(ownCpu * 1_000 / lookupCount).toFixed(2)} ms of a core each ` +
+      `(load of the machine ${Deno.loadavg()[0]?.toFixed(1)})`,
+  );
+
+  await brokers.addTopic();
+  const newMs = performance.now();
+  await eventually("the new topic", async () => {
+    return (await discovery.get("/lookup?topic=new-topic")).status === 200;
+  });
+  console.log(`a new topic is found after ${Math.round(performance.now() - newMs)} ms`);
+
+  await discovery.terminate();
+  await names.close();
+  await brokers.stop();
+  return onlyHeads && p99Ms < LOOKUP_P99_MS_MAX ? 0 : 1;
+}
+
+Deno.exit(await main());
