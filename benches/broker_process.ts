@@ -131,7 +131,8 @@ export function sleep(forMs: number): Promise<void> {
   return new Promise((resolve) => setTimeout(resolve, forMs));
 }
 
-function freeAddress(): string {
+/** An address of loopback that nobody listened on a moment ago. */
+export function freeAddress(): string {
   const listener = Deno.listen({ hostname: "127.0.0.1", port: 0 });
   const { port } = listener.addr;
   listener.close();

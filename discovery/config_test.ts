@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { loadSettings, SettingsError } from "@sluice/shared/config";
-import { discoverySettings, registryLimits } from "./config.ts";
+import { discoverySettings, registryLimits, tcpEndpoints } from "./config.ts";
 import { REGISTRY_LIMITS } from "./registry.ts";
 
 const DECLARATION = discoverySettings("discovery-0");
@@ -92,4 +92,40 @@ Deno.test("every flag of nsqlookupd is taken in each of Go's spellings and as a 
       assert.equal(listing().find(({ name }) => name === flag)?.value, value, flag);
     }
   }
+});
+
+Deno.test("discoverySettings() takes brokers to ask from repeated flags, by address or by name", () => {
+  const { values } = load(
+    "--broker=a:4151,[::1]:4151",
+    "--broker=b:80",
+    "--broker-dns=brokers.internal:4151,_nsqd._tcp.brokers",
+    "--cors-origin=https://console.example",
+    "--cors-origin=http://localhost:8080",
+  );
+  assert.deepEqual(tcpEndpoints(values.brokers).map(({ host, port }) => `${host} ${port}`), [
+    "a 4151",
+    "::1 4151",
+    "b 80",
+  ]);
+  assert.deepEqual(values.brokerDnsNames, [
+    { kind: "address", name: "brokers.internal", port: 4151 },
+    { kind: "service", name: "_nsqd._tcp.brokers" },
+  ]);
+  assert.deepEqual(values.corsOrigins, ["https://console.example", "http://localhost:8080"]);
+});
+
+Deno.test("discoverySettings() refuses brokers and origins that are none, and times that cannot work", () => {
+  assert.deepEqual(problemsOf("--broker=/run/broker.sock"), [
+    "brokers and name servers have an address, not a path: /run/broker.sock",
+  ]);
+  assert.deepEqual(problemsOf("--broker-dns-server=1.1.1.1:53,8.8.8.8:53"), [
+    "broker-dns-server is one address",
+  ]);
+  assert.deepEqual(problemsOf("--broker-fresh=900ms"), [
+    "broker-fresh (900 ms) must be at least twice broker-head-interval (500 ms)",
+  ]);
+  for (const given of ["--broker=a", "--broker-dns=a:b", "--cors-origin=console.example"]) {
+    assert.equal(problemsOf(given).length, 1, given);
+  }
+  assert.equal(problemsOf("--cors-origin=https://console.example/path").length, 1);
 });

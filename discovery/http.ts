@@ -20,7 +20,8 @@ import {
 import { type Clock, REPORTED_VERSION } from "@sluice/shared/runtime";
 import { type Logger, METRICS_CONTENT_TYPE, type MetricsRegistry } from "@sluice/shared/telemetry";
 import { type NativeHttpOptions, nativeRoutes } from "./native_http.ts";
-import type { LimitReached, Producer, RegistrationRow, Registry } from "./registry.ts";
+import type { Producer } from "./producer.ts";
+import type { LimitReached, RegistrationRow, Registry } from "./registry.ts";
 
 /** What nsqlookupd tells of a tombstone that never was: Go's zero time in nanoseconds. */
 const NEVER_NS = -6_795_364_578_871_345_152;

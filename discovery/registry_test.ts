@@ -1,6 +1,7 @@
 import { deepStrictEqual as equal, throws } from "node:assert/strict";
 import { InvariantError } from "@sluice/shared/runtime/invariant";
-import { type ProducerInfo, Registry, REGISTRY_LIMITS, type RegistryLimits } from "./registry.ts";
+import type { ProducerInfo, RegistryObserver } from "./producer.ts";
+import { Registry, REGISTRY_LIMITS, type RegistryLimits } from "./registry.ts";
 
 const INACTIVE_MS = 300_000;
 const TOMBSTONE_MS = 45_000;
@@ -314,4 +315,109 @@ Deno.test("a producer must be added once before it registers", () => {
     () => registry.addProducer("p1", { remoteAddress: "p1", info: info("p1") }, 0),
     InvariantError,
   );
+});
+
+const READY = { publishReady: true, consumeReady: true, reasons: [] };
+
+/** Writes down what it is told. */
+class Notes implements RegistryObserver {
+  readonly lines: string[] = [];
+
+  producerAdded({ id }: { id: string }): void {
+    this.lines.push(`+ ${id}`);
+  }
+
+  producerRemoved({ id }: { id: string }): void {
+    this.lines.push(`- ${id}`);
+  }
+
+  readinessChanged({ id }: { id: string }): void {
+    this.lines.push(`ready ${id}`);
+  }
+
+  registrationChanged({ id }: { id: string }, topic: string, channel: string | null): void {
+    this.lines.push(`${id} ${topic} ${channel ?? "-"}`);
+  }
+
+  take(): string[] {
+    return this.lines.splice(0);
+  }
+}
+
+Deno.test("Registry.observe() is told of each change once, and of nothing that stays as it is", () => {
+  const registry = newRegistry();
+  const notes = new Notes();
+  registry.observe(notes);
+  withProducers(registry, "a");
+  registry.register("a", "t", "c");
+  registry.register("a", "t", "c");
+  equal(notes.take(), ["+ a:4150", "a:4150 t -", "a:4150 t c"]);
+  registry.touch("a", 1);
+  registry.createTopic("other");
+  registry.tombstone("t", "a:4151", 1);
+  equal(notes.take(), []);
+  registry.unregister("a", "t", null);
+  equal(notes.take(), ["a:4150 t c", "a:4150 t -"]);
+  registry.register("a", "t", "c");
+  notes.take();
+  registry.deleteChannel("t", "c");
+  registry.deleteTopic("t");
+  registry.removeProducer("a");
+  equal(notes.take(), ["a:4150 t c", "a:4150 t -", "- a:4150"]);
+});
+
+Deno.test("Registry.setObservation() tells of another readiness, not of the same again", () => {
+  const registry = newRegistry();
+  const notes = new Notes();
+  registry.observe(notes);
+  const producer = { remoteAddress: "a:4151", info: info("a") };
+  registry.addProducer("k", producer, 0, { readiness: READY, freshMs: 5_000 });
+  notes.take();
+  registry.setObservation("k", { readiness: { ...READY }, freshMs: 5_000 });
+  equal(notes.take(), []);
+  const full = { publishReady: false, consumeReady: true, reasons: ["disk_pressure"] };
+  registry.setObservation("k", { readiness: full, freshMs: 5_000 });
+  equal(notes.take(), ["ready a:4150"]);
+});
+
+Deno.test("Registry.replaceRegistrations() leaves exactly what is wanted, and changes only what differs", () => {
+  const registry = withProducers(newRegistry(), "a", "b");
+  const notes = new Notes();
+  registry.register("b", "old", "x");
+  registry.replaceRegistrations("a", [
+    { topic: "old", channels: ["x"] },
+    { topic: "t", channels: ["c", "d"] },
+  ]);
+  registry.observe(notes);
+  registry.replaceRegistrations("a", [
+    { topic: "t", channels: ["d", "e"] },
+    { topic: "u", channels: [] },
+  ]);
+  equal(notes.take().sort(), [
+    "a:4150 old -",
+    "a:4150 old x",
+    "a:4150 t c",
+    "a:4150 t e",
+    "a:4150 u -",
+  ]);
+  const [node, other] = registry.nodes(0).map(({ producer }) =>
+    registry.registrationsOf([producer])
+  );
+  equal(node, [{ topic: "t", channels: ["d", "e"] }, { topic: "u", channels: [] }]);
+  equal(other, [{ topic: "old", channels: ["x"] }]);
+  equal(registry.registrationCount, 6);
+});
+
+Deno.test("an observed producer is active for its own time, and a lookup keeps its order as producers come and go", () => {
+  const registry = newRegistry();
+  for (const name of ["b", "c", "a"]) {
+    const producer = { remoteAddress: name, info: info(name) };
+    registry.addProducer(name, producer, 0, { readiness: READY, freshMs: 5_000 });
+    registry.register(name, "t", null);
+    found(registry, "t");
+  }
+  equal(found(registry, "t", 5_000), ["a", "b", "c"]);
+  registry.removeProducer("b");
+  registry.touch("c", 1);
+  equal([found(registry, "t", 5_000), found(registry, "t", 5_001)], [["a", "c"], ["c"]]);
 });

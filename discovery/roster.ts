@@ -8,7 +8,8 @@
  * nothing to another instance.
  */
 import type { Clock } from "@sluice/shared/runtime";
-import type { Producer, Readiness, Registry, RegistryObserver, TopicChannels } from "./registry.ts";
+import type { Producer, Readiness, RegistryObserver, TopicChannels } from "./producer.ts";
+import type { Registry } from "./registry.ts";
 
 /** A broker as it is told of over HTTP. */
 export interface BrokerDocument {

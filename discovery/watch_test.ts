@@ -1,6 +1,7 @@
 import { deepStrictEqual as equal, match, ok } from "node:assert/strict";
 import { SimClock } from "@sluice/shared/testing";
-import { type ProducerInfo, Registry } from "./registry.ts";
+import type { ProducerInfo } from "./producer.ts";
+import { Registry } from "./registry.ts";
 import { Roster } from "./roster.ts";
 import { BATCH_MS, CHANGES_MAX, HEARTBEAT_MS, WatchHub } from "./watch.ts";
 

@@ -6,7 +6,7 @@
  * Ours answer `/v1/registry/head` and `/v1/registry`; nsqd answers `/info` and `/stats`.
  */
 import { isValidName } from "@sluice/shared/protocol";
-import type { ProducerInfo, Readiness, TopicChannels } from "../registry.ts";
+import type { ProducerInfo, Readiness, TopicChannels } from "../producer.ts";
 
 /** The small answer. */
 export interface RegistryHead {

@@ -10,9 +10,12 @@
 import { type Random, randomBelow } from "@sluice/shared/runtime";
 import { PolledBroker, type PollOptions, type PollStatus } from "./polled_broker.ts";
 import { type Endpoint, type Source, type SourceStatus, SourceView } from "./source.ts";
+import { Turns } from "./turns.ts";
 
 export const PARALLEL_MAX = 128;
 export const PARALLEL_RETRIES_MAX = 32;
+/** Reading a whole registry keeps this process busy, so not many come in at once. */
+const PARALLEL_WHOLES_MAX = 4;
 /** Who takes longer keeps no turn from the others: a network that is cut makes many wait at once. */
 const SLOW_MS = 200;
 
@@ -37,17 +40,21 @@ export class Directory {
   readonly #polled = new Map<string, Polling>();
   /** Endpoints that no source lists any more, until their requests have ended. */
   readonly #leaving = new Set<Promise<void>>();
-  readonly #asks = new Turns(PARALLEL_MAX);
-  readonly #retries = new Turns(PARALLEL_RETRIES_MAX);
+  readonly #asks: Turns;
+  readonly #retries: Turns;
+  readonly #wholes: Turns;
   #stopped = false;
 
   constructor(options: DirectoryOptions) {
     this.#options = options;
-    const { logger } = options;
+    const { logger, clock } = options;
+    this.#asks = new Turns(PARALLEL_MAX, SLOW_MS, clock);
+    this.#retries = new Turns(PARALLEL_RETRIES_MAX, Infinity, clock);
+    this.#wholes = new Turns(PARALLEL_WHOLES_MAX, SLOW_MS, clock);
     this.#views = options.sources.map((source) =>
       new SourceView(
         source,
-        options.clock,
+        clock,
         () => this.#match(),
         (reason) => logger.warn("a source of brokers fails", { source: source.name, reason }),
       )
@@ -90,7 +97,7 @@ export class Directory {
     for (const key of [...this.#polled.keys()]) if (!wanted.has(key)) this.#leave(key);
     for (const [key, endpoint] of wanted) {
       if (this.#polled.has(key)) continue;
-      const broker = new PolledBroker(endpoint, this.#options);
+      const broker = new PolledBroker(endpoint, this.#options, this.#wholes);
       const stop = new AbortController();
       const ended = this.#poll(broker, stop.signal).catch((error) => {
         if (error !== stop.signal.reason) this.#options.onBroken(error);
@@ -113,48 +120,12 @@ export class Directory {
     const { clock, random } = this.#options;
     while (!signal.aborted) {
       const turns = broker.isFailing ? this.#retries : this.#asks;
-      await turns.take();
-      await this.#ask(broker, turns, signal);
+      await turns.run(async () => {
+        if (!signal.aborted) await broker.poll();
+      });
       // Not all in step, and not later than promised.
       const { delayMs } = broker;
       await clock.sleep(delayMs - randomBelow(random, Math.floor(delayMs / 10) + 1), signal);
     }
-  }
-
-  /** Asks once, and gives the turn back when that is done or takes long. */
-  async #ask(broker: PolledBroker, turns: Turns, signal: AbortSignal): Promise<void> {
-    const slow = turns === this.#retries ? null : this.#options.clock.setTimer(SLOW_MS, () => {
-      isBack = true;
-      turns.giveBack();
-    });
-    let isBack = false;
-    try {
-      if (!signal.aborted) await broker.poll();
-    } finally {
-      slow?.cancel();
-      if (!isBack) turns.giveBack();
-    }
-  }
-}
-
-/** So many at a time, the others in the order they came. */
-class Turns {
-  readonly #waiting: (() => void)[] = [];
-  #left: number;
-
-  constructor(max: number) {
-    this.#left = max;
-  }
-
-  async take(): Promise<void> {
-    if (this.#left === 0) return await new Promise((resolve) => this.#waiting.push(resolve));
-    this.#left -= 1;
-  }
-
-  giveBack(): void {
-    const next = this.#waiting.shift();
-    // A turn that somebody waits for is handed over.
-    if (next === undefined) this.#left += 1;
-    else next();
   }
 }

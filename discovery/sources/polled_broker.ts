@@ -17,18 +17,14 @@ import {
   type Timer,
 } from "@sluice/shared/runtime";
 import type { Logger } from "@sluice/shared/telemetry";
-import type {
-  LimitReached,
-  ProducerInfo,
-  Readiness,
-  Registry,
-  TopicChannels,
-} from "../registry.ts";
+import type { ProducerInfo, Readiness, TopicChannels } from "../producer.ts";
+import type { LimitReached, Registry } from "../registry.ts";
 import { readHead, readNsqd, readRegistry } from "./broker_answers.ts";
 import type { Endpoint } from "./source.ts";
+import type { Turns } from "./turns.ts";
 
-const CONNECT_TIMEOUT_MS = 1_000;
-const HEAD_TIMEOUT_MS = 1_500;
+const CONNECT_TIMEOUT_MS = 2_000;
+const HEAD_TIMEOUT_MS = 2_000;
 const WHOLE_TIMEOUT_MS = 5_000;
 const HEAD_BYTES_MAX = 8 * 1024;
 /** 100,000 topics with the longest names and some channels each. */
@@ -98,6 +94,7 @@ export class PolledBroker {
   readonly #baseUrl: string;
   readonly #options: PollOptions;
   readonly #logger: Logger;
+  readonly #wholes: Turns;
   #known: Known = { kind: "unknown" };
   #info: ProducerInfo | null = null;
   #expiry: Timer | null = null;
@@ -106,7 +103,9 @@ export class PolledBroker {
   #asked = false;
   #left = false;
 
-  constructor(endpoint: Endpoint, options: PollOptions) {
+  /** Whole registries are asked for, and read, in turns of `wholes`. */
+  constructor(endpoint: Endpoint, options: PollOptions, wholes: Turns) {
+    this.#wholes = wholes;
     this.#address = hostAndPort(endpoint.host, endpoint.port);
     this.key = `observed ${this.#address}`;
     this.#baseUrl = `http://${this.#address}`;
@@ -170,9 +169,11 @@ export class PolledBroker {
     const isSame = known.kind === "sluice" && this.#info !== null &&
       known.instance === head.instance && known.revision === head.revision;
     if (isSame) return this.#seen(head.readiness);
-    const whole = readRegistry(okBody(await this.#askWhole("registry", "/v1/registry")));
-    if (whole === null) throw new PollError("its registry cannot be read");
-    this.#apply(whole, { kind: "sluice", instance: whole.instance, revision: whole.revision });
+    await this.#wholes.run(async () => {
+      const whole = readRegistry(okBody(await this.#askWhole("registry", "/v1/registry")));
+      if (whole === null) throw new PollError("its registry cannot be read");
+      this.#apply(whole, { kind: "sluice", instance: whole.instance, revision: whole.revision });
+    });
   }
 
   async #pollNsqd(): Promise<void> {
@@ -263,7 +264,9 @@ export class PolledBroker {
 
 function okBody({ status, body }: HttpAnswer): Uint8Array {
   if (status === 200) return body;
-  if (status === 401 || status === 403) throw new PollError("it wants a token with the scope read");
+  if (status === 401 || status === 403) {
+    throw new PollError("it wants a token with the scope read, or TLS");
+  }
   throw new PollError(`it answers with status ${status}`);
 }
 
