@@ -8,6 +8,7 @@ import {
 import { parseMessageId, readTimestampMs } from "@sluice/shared/protocol";
 import type { Clock } from "@sluice/shared/runtime";
 import type { Logger } from "@sluice/shared/telemetry";
+import { Gate } from "./gate.ts";
 import {
   COLD,
   FOUND,
@@ -52,6 +53,7 @@ export class MessageReader implements MessageSource {
   readonly #clock: Clock;
   readonly #logger: Logger;
   readonly #passedOver: (topic: string, offset: number, position: number) => void;
+  readonly #gate: Gate;
   readonly #header: MessageHeader = { topic: 0, offset: 0, dueMs: 0, wireStart: 0 };
 
   /** `passedOver` is told of each message that is damaged. */
@@ -65,6 +67,7 @@ export class MessageReader implements MessageSource {
     this.#clock = clock;
     this.#logger = logger;
     this.#passedOver = passedOver;
+    this.#gate = new Gate(storage.loadsMax);
     this.view = this.#view;
   }
 
@@ -125,33 +128,47 @@ export class MessageReader implements MessageSource {
     this.#damaged(topic, offset, position);
   }
 
+  /**
+   * Only so many loads are under way that none pushes out what another one needs: many cold channels
+   * over small caches would else do that to each other for ever.
+   */
   async load(topic: TopicState, offset: number): Promise<void> {
+    await this.#gate.enter();
+    let pauseMs = 0;
     try {
-      const position = await this.#position(topic, offset);
-      // The next one's place bounds this one's length.
-      const next = await this.#position(topic, offset + 1);
-      if (position === MISSING) return;
-      if (position === NOT_LOADED || next === NOT_LOADED) return await this.#clock.sleep(MISSED_MS);
-      const { reader, log } = this.#storage;
-      if (position >= log.hotStart) return;
-      await reader.load(position, RECORD_HEADER_BYTES);
-      if (!reader.view(position, RECORD_HEADER_BYTES)) {
-        // Pushed out by other readers, or gone: it is looked for again, but not in a tight loop.
-        return await this.#clock.sleep(MISSED_MS);
-      }
-      // Its file was compacted meanwhile: what stands there now has any length.
-      if (topic.index.position(offset) !== position) return;
-      const payloadBytes = recordWordBytes(readU32(reader.bytes, reader.start));
-      if (this.#reachesTooFar(next, position + RECORD_HEADER_BYTES + payloadBytes)) return;
-      await reader.load(position, RECORD_HEADER_BYTES + payloadBytes);
+      pauseMs = await this.#loadNow(topic, offset) ? 0 : MISSED_MS;
     } catch (error) {
       this.#logger.error("Cannot read a message", {
         topic: topic.name,
         offset,
         error: String(error),
       });
-      await this.#clock.sleep(RETRY_MS);
+      pauseMs = RETRY_MS;
+    } finally {
+      this.#gate.leave();
     }
+    // Outside: who waits holds up nobody.
+    if (pauseMs > 0) await this.#clock.sleep(pauseMs);
+  }
+
+  /** Whether it is worth looking again at once. Rejects when the disk does. */
+  async #loadNow(topic: TopicState, offset: number): Promise<boolean> {
+    const position = await this.#position(topic, offset);
+    // The next one's place bounds this one's length.
+    const next = await this.#position(topic, offset + 1);
+    if (position === MISSING) return true;
+    if (position === NOT_LOADED || next === NOT_LOADED) return false;
+    const { reader, log } = this.#storage;
+    if (position >= log.hotStart) return true;
+    await reader.load(position, RECORD_HEADER_BYTES);
+    // Pushed out by other readers, or gone: it is looked for again, but not in a tight loop.
+    if (!reader.view(position, RECORD_HEADER_BYTES)) return false;
+    // Its file was compacted meanwhile: what stands there now has any length.
+    if (topic.index.position(offset) !== position) return true;
+    const payloadBytes = recordWordBytes(readU32(reader.bytes, reader.start));
+    if (this.#reachesTooFar(next, position + RECORD_HEADER_BYTES + payloadBytes)) return true;
+    await reader.load(position, RECORD_HEADER_BYTES + payloadBytes);
+    return true;
   }
 
   /** Where a message is, asking the disk if need be. Rejects when the disk does. */

@@ -27,15 +27,18 @@ interface World {
   readonly passedOver: string[];
 }
 
-async function openWorld(disk = new SimDisk(), ringBytes = RING_BYTES): Promise<World> {
+async function openWorld(
+  disk = new SimDisk(),
+  ringBytes = RING_BYTES,
+  caches = { pageCacheBytes: 1 << 20, indexCacheBytes: 1 << 20 },
+): Promise<World> {
   const clock = new SimClock();
   const storage = await Storage.open(disk, clock, {
     dataPath: "/data",
     nodeId: { value: NODE_ID, required: false },
     ringBytes,
     logFileBytes: 70_000,
-    pageCacheBytes: 1 << 20,
-    indexCacheBytes: 1 << 20,
+    ...caches,
     bodyBytesMax: BODY_BYTES_MAX,
     finishSyncIntervalMs: 10,
   }, { durable() {}, stalled() {}, failed() {}, warn() {} });
@@ -252,4 +255,66 @@ Deno.test("find() needs the place of the next message too, which is in another f
   deepEqual([await loaded(again, last), bodyOf(again).length], [FOUND, 5000]);
   ok(index.position(last + 1) >= 0);
   await again.storage.close();
+});
+
+Deno.test("load() brings every one of many cold messages with the smallest caches", async () => {
+  const { disk, storage } = await openWorld();
+  const topics = Array.from({ length: 40 }, (_, number) => {
+    const topic = storage.decide({
+      type: "topic_created",
+      topic: storage.state.nextTopicNumber,
+      name: `many-${number}`,
+      ephemeral: false,
+    });
+    ok(topic instanceof TopicState);
+    return topic;
+  });
+  // Each message of a topic is in a file, and so in an index page, of its own.
+  for (let round = 0; round < 12; round++) {
+    for (const topic of topics) {
+      storage.beginMessage(topic, WIRE_HEADER_BYTES + 2000, 0);
+      storage.endMessage();
+      await storage.drain();
+    }
+  }
+  await storage.close();
+  const again = await openWorld(disk, RING_BYTES, { pageCacheBytes: 0, indexCacheBytes: 0 });
+  const sought = topics.map(({ name }) => again.storage.state.topics.get(name)!);
+  let left = sought.length;
+  let loads = 0;
+  for (const topic of sought) {
+    void (async () => {
+      for (let offset = 0; offset < 12; offset++) {
+        while (again.reader.find(topic, offset) === COLD) {
+          if (++loads > 2000) return;
+          await again.reader.load(topic, offset);
+        }
+      }
+      left--;
+    })();
+  }
+  // After a miss a load waits for a millisecond.
+  for (let ms = 0; ms < 100 && left > 0; ms++) {
+    await settle();
+    await again.clock.run(1);
+  }
+  deepEqual([left, loads <= 2000], [0, true], `${loads} loads`);
+  await again.storage.close();
+});
+
+Deno.test("load() lets others in while it waits after a failed read", async () => {
+  const world = await openWorld(new SimDisk(), RING_BYTES, {
+    pageCacheBytes: 0,
+    indexCacheBytes: 0,
+  });
+  for (let offset = 0; offset < 2; offset++) await publish(world, Uint8Array.of(offset));
+  await makeCold(world);
+  world.disk.failNext({ operation: "read", kind: "io" });
+  let isFailedOver = false;
+  const failed = world.reader.load(world.topic, 0).then(() => isFailedOver = true);
+  equal(await loaded(world, 1), FOUND);
+  equal(isFailedOver, false);
+  await world.clock.run(1000);
+  await failed;
+  await world.storage.close();
 });

@@ -55,6 +55,15 @@ export class IndexPages {
     this.#bytesMax = bytesMax;
   }
 
+  /**
+   * Messages whose pages may be loaded at a time: each needs two, until after it was loaded, and others
+   * are loaded meanwhile.
+   */
+  get loadsMax(): number {
+    const pages = Math.floor(this.#bytesMax / (PAGE_ENTRIES * 4 + PAGE_OVERHEAD_BYTES));
+    return Math.max(1, Math.floor(pages / PAGES_MIN));
+  }
+
   /** Memory held by pages. */
   get cachedBytes(): number {
     return this.#bytes;

@@ -381,6 +381,11 @@ export class Storage {
     return this.#compactor.report;
   }
 
+  /** Messages that may be loaded at a time without pushing out what each other needs. */
+  get loadsMax(): number {
+    return Math.min(this.#pages.loadsMax, this.reader.loadsMax);
+  }
+
   /** Memory that holds pages of the index. */
   get indexCachedBytes(): number {
     return this.#pages.cachedBytes;

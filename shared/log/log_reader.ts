@@ -47,6 +47,7 @@ export class LogReader {
 
   readonly #log: CommitLog;
   readonly #store: LogStore;
+  readonly #recordPages: number;
   readonly #pagesMax: number;
   readonly #pages = new Map<number, Page>();
   readonly #loading = new Map<number, Promise<void>>();
@@ -59,9 +60,14 @@ export class LogReader {
   constructor(log: CommitLog, store: LogStore, options: LogReaderOptions) {
     this.#log = log;
     this.#store = store;
-    const recordPages = Math.ceil(options.recordBytesMax / PAGE_BYTES) + 1;
-    this.#pagesMax = Math.max(2 * recordPages, Math.floor(options.cacheBytes / PAGE_BYTES));
+    this.#recordPages = Math.ceil(options.recordBytesMax / PAGE_BYTES) + 1;
+    this.#pagesMax = Math.max(2 * this.#recordPages, Math.floor(options.cacheBytes / PAGE_BYTES));
     this.bytes = log.ring;
+  }
+
+  /** Records that may be loaded at a time, be they the largest, while others are loaded. */
+  get loadsMax(): number {
+    return Math.floor(this.#pagesMax / (2 * this.#recordPages));
   }
 
   /** Memory held by pages. */
