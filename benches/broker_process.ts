@@ -90,10 +90,16 @@ export class BrokerProcess implements AsyncDisposable {
   }
 }
 
-/** A load generator of its own process; resolves with what it prints. */
-export async function load(script: string, args: readonly string[]): Promise<string> {
-  const { success, stdout, stderr } = await new Deno.Command(Deno.execPath(), {
-    args: ["run", "--allow-net", `${ROOT}/benches/${script}`, ...args],
+/** A load generator of its own process; resolves with what it prints. `isNice`: it yields to others. */
+export async function load(
+  script: string,
+  args: readonly string[],
+  isNice = false,
+): Promise<string> {
+  const command = [Deno.execPath(), "run", "--allow-net", `${ROOT}/benches/${script}`, ...args];
+  if (isNice) command.unshift("nice", "-n", "19");
+  const { success, stdout, stderr } = await new Deno.Command(command[0]!, {
+    args: command.slice(1),
     stdin: "null",
   }).output();
   const decoder = new TextDecoder();
@@ -102,8 +108,8 @@ export async function load(script: string, args: readonly string[]): Promise<str
 }
 
 /** Runs `load.ts`. */
-export async function runLoad(args: readonly string[]): Promise<LoadResult> {
-  return JSON.parse(await load("load.ts", args)) as LoadResult;
+export async function runLoad(args: readonly string[], isNice = false): Promise<LoadResult> {
+  return JSON.parse(await load("load.ts", args, isNice)) as LoadResult;
 }
 
 /** Runs something with a folder that is removed afterwards. */

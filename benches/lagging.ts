@@ -18,6 +18,7 @@ const HELP =
 
   deno task bench:lagging [--backlog-mib N] [--rounds N] [--seconds S] [--bytes B]
                           [--case other|same|both] [--drain-rdy N] [--folder PATH] [--json FILE]
+                          [--lagging-share PERCENT] [--nice]
 
   --backlog-mib N   size of the backlog (default 1536); ring and caches are 64 MiB each
   --rounds N        pairs of runs (default 5)
@@ -27,6 +28,9 @@ const HELP =
   --drain-rdy N     RDY of the consumer that drains (default 200)
   --folder PATH     where the data folder goes (default: the system's temporary folder)
   --json FILE       write all figures there
+  --lagging-share PERCENT  the broker's setting of that name (default: its default)
+  --nice            the consumer that drains yields to all others, so that it is the broker's
+                    work that is measured and not that of one more client on the same cores
 `;
 
 const SLOWDOWN_MAX = 0.1;
@@ -55,6 +59,8 @@ interface Options {
   readonly seconds: number;
   readonly bytes: string;
   readonly drainRdy: string;
+  readonly isNice: boolean;
+  readonly flags: readonly string[];
 }
 
 /** Names of topics and channels: `live` is measured, `cold` holds the backlog. */
@@ -93,7 +99,7 @@ async function measure(
 ): Promise<Figures> {
   const { topic, live, coldTopic, cold } = namesOf(kind);
   const { seconds } = options;
-  const consume = (from: string, channel: string, rdy: string) =>
+  const consume = (from: string, channel: string, rdy: string, isNice = false) =>
     runLoad([
       "consume",
       `--address=${broker.tcpAddress}`,
@@ -102,8 +108,8 @@ async function measure(
       "--connections=2",
       `--rdy=${rdy}`,
       `--seconds=${seconds + 2 * CONSUMER_SECONDS}`,
-    ]);
-  const draining = isDraining ? consume(coldTopic, cold, options.drainRdy) : null;
+    ], isNice);
+  const draining = isDraining ? consume(coldTopic, cold, options.drainRdy, options.isNice) : null;
   const consuming = consume(topic, live, "200");
   await sleep(CONSUMER_SECONDS * 1000);
   const published = await runLoad([
@@ -133,7 +139,7 @@ async function backlogOf(broker: BrokerProcess, kind: Case): Promise<number> {
 }
 
 async function runCase(folder: string, kind: Case, options: Options) {
-  const flags = ["--scrub-interval=0"];
+  const flags = ["--scrub-interval=0", ...options.flags];
   const without: Figures[] = [];
   const draining: Figures[] = [];
   {
@@ -184,6 +190,8 @@ async function main(): Promise<number> {
       case: { type: "string", default: "both" },
       "drain-rdy": { type: "string", default: "200" },
       folder: { type: "string" },
+      "lagging-share": { type: "string" },
+      nice: { type: "boolean", default: false },
       json: { type: "string" },
       help: { type: "boolean", default: false },
     },
@@ -198,6 +206,10 @@ async function main(): Promise<number> {
     seconds: Number(values.seconds),
     bytes: values.bytes,
     drainRdy: values["drain-rdy"],
+    isNice: values.nice,
+    flags: values["lagging-share"] === undefined
+      ? []
+      : [`--lagging-share=${values["lagging-share"]}`],
   };
   const cases = (["other", "same"] as const)
     .filter((kind) => values.case === kind || values.case === "both");

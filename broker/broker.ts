@@ -26,6 +26,7 @@ import { type DurableWaiter, DurableWaiters } from "./durable_waiters.ts";
 import type { Evictor } from "./eviction.ts";
 import { type Health, judgeHealth } from "./health.ts";
 import { BodyReader, DamagedBodyError, DeliveryMemory } from "./large_delivery.ts";
+import { LaggingPace } from "./lagging_pace.ts";
 import { LargeUpload } from "./large_upload.ts";
 import { MessageReader } from "./message_reader.ts";
 import { QUOTA_TEXT, type TopicQuotas } from "./quota.ts";
@@ -71,6 +72,8 @@ export interface BrokerOptions extends CareOptions {
   readonly channelsPerTopicMax: number;
   /** Memory for the bodies of publishes that have not arrived whole, over all connections. */
   readonly publishBytesMax: number;
+  /** The share of time that lagging channels have while anybody publishes; 100 when absent. */
+  readonly laggingSharePercent?: number;
 }
 
 /** How the time from publish to finish is measured. */
@@ -119,6 +122,8 @@ export class Broker implements ChannelEffects {
   readonly uploads = new Set<LargeUpload>();
   /** For the bodies of large messages on their way to consumers. */
   readonly deliveryMemory: DeliveryMemory;
+  /** Of the channels that lag. */
+  readonly pace: LaggingPace;
 
   readonly #options: BrokerOptions;
   readonly #care: StorageCare;
@@ -140,7 +145,11 @@ export class Broker implements ChannelEffects {
       newLatency: () => new LatencyWindow(seams.clock, latency.windowMs),
     };
     this.deliveryMemory = new DeliveryMemory(options.publishBytesMax * DELIVERY_SHARE);
-    this.#turn = new Turn(seams.clock);
+    this.pace = new LaggingPace(
+      () => storage.counters.messages + storage.large.counters.partBytes,
+      options.laggingSharePercent ?? 100,
+    );
+    this.#turn = new Turn(seams.clock, this.pace);
     this.#openedMs = seams.clock.wallMs();
     this.audit = new Audit(seams, options.storage.dataPath);
     this.source = new MessageReader(

@@ -293,6 +293,14 @@ function storageSettings() {
       doc: "Memory for the places of the backlog's messages, which are on disk beside them.",
       group,
     }),
+    laggingSharePercent: setting({
+      name: "lagging-share",
+      kind: integer({ min: 1, max: 100 }),
+      default: 20,
+      doc: "Percent of the broker's time that consumers whose messages come from disk may take " +
+        "while anybody publishes, all of them together; 100 for any. Without publishes it is not used.",
+      group,
+    }),
     publishBytesMax: setting({
       name: "publish-bytes-max",
       kind: bytes({ min: MIB, max: 65_536 * MIB }),

@@ -39,6 +39,7 @@ const MISSED_MS = 1;
 /** The {@linkcode MessageSource} over a {@linkcode Storage}. What comes from disk is verified. */
 export class MessageReader implements MessageSource {
   readonly view: MessageView;
+  isCold = false;
   /** Messages that could not be delivered because their record is damaged. */
   damagedCount = 0;
   readonly #view: { -readonly [K in keyof MessageView]: MessageView[K] } = {
@@ -72,14 +73,17 @@ export class MessageReader implements MessageSource {
   }
 
   find(topic: TopicState, offset: number): typeof FOUND | typeof COLD | typeof GONE {
+    // What is gone counts as well: there may be many in a row.
+    this.isCold = true;
     const position = topic.index.position(offset);
     if (position === MISSING) return GONE;
     if (position === NOT_LOADED) return COLD;
     const { reader, log } = this.#storage;
+    const isCold = position < log.hotStart;
+    this.isCold = isCold;
     if (!reader.view(position, RECORD_HEADER_BYTES)) return COLD;
     const word = readU32(reader.bytes, reader.start);
     const payloadBytes = recordWordBytes(word);
-    const isCold = position < log.hotStart;
     if (isCold) {
       const next = topic.index.position(offset + 1);
       if (next === NOT_LOADED) return COLD;

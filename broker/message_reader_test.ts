@@ -170,6 +170,7 @@ Deno.test("find() shows a hot message at once with its id, body and due time", a
   const first = await publish(world, new TextEncoder().encode("body"));
   const second = await publish(world, new Uint8Array(), 1_700_000_000_000);
   equal(world.reader.find(world.topic, 0), FOUND);
+  equal(world.reader.isCold, false);
   deepEqual(
     [world.reader.view.sequence, world.reader.view.dueMs, new TextDecoder().decode(bodyOf(world))],
     [first, 0, "body"],
@@ -192,8 +193,10 @@ Deno.test("find() finds every message again after a start, small and of several 
   await world.storage.close();
   const again = await openWorld(world.disk);
   equal(again.reader.find(again.topic, 0), COLD);
+  equal(again.reader.isCold, true);
   for (const [offset, body] of bodies.entries()) {
     equal(await loaded(again, offset), FOUND);
+    equal(again.reader.isCold, true);
     deepEqual([again.reader.view.sequence, bodyOf(again)], [sequences[offset], body]);
   }
   await again.storage.close();

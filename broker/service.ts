@@ -525,6 +525,7 @@ export function brokerOptions(settings: ServiceSettings): BrokerOptions {
     topicsMax: TOPICS_MAX,
     channelsPerTopicMax: CHANNELS_PER_TOPIC_MAX,
     publishBytesMax: values.publishBytesMax,
+    laggingSharePercent: values.laggingSharePercent,
   };
 }
 

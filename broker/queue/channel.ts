@@ -65,6 +65,8 @@ export class Channel implements Timed {
   scheduledMs = NOT_SCHEDULED;
   /** Set while the channel waits to be dispatched; kept by the broker. */
   woken = false;
+  /** What it has delivered last, or tried to, came from disk. */
+  isLagging = false;
   deleted = false;
   timeoutCount = 0;
   requeueCount = 0;
@@ -325,15 +327,21 @@ export class Channel implements Timed {
     this.#wake();
   }
 
-  /** Hands out what can be handed out. */
-  dispatch(nowMs: number): void {
-    if (this.state.paused || this.deleted || this.#loading) return;
+  /**
+   * Hands out what can be handed out, but takes only so many steps for messages from disk. False when
+   * that is why it has stopped.
+   */
+  dispatch(nowMs: number, coldSteps = Infinity): boolean {
+    if (this.state.paused || this.deleted || this.#loading) return true;
+    const { source } = this.#effects;
     let consumer = this.#ring.current;
     while (consumer !== null) {
       const fromReady = this.#takeFromReady();
       const offset = fromReady ? this.#ready.offset : this.#cursor;
-      if (!fromReady && offset >= this.topic.visibleTail) return;
-      const found = this.#effects.source.find(this.topic, offset);
+      if (!fromReady && offset >= this.topic.visibleTail) return true;
+      const found = source.find(this.topic, offset);
+      this.isLagging = source.isCold;
+      if (source.isCold && coldSteps-- <= 0) return false;
       if (found === FOUND) {
         this.#take(fromReady);
         if (this.#deliver(consumer, offset, fromReady, nowMs)) this.#ring.rotate();
@@ -343,10 +351,11 @@ export class Channel implements Timed {
         this.#effects.finish(this.state, offset);
       } else {
         this.#load(offset);
-        return;
+        return true;
       }
       consumer = this.#ring.current;
     }
+    return true;
   }
 
   /** Whether the next message comes from those to deliver again; drops what is finished on the way. */

@@ -11,6 +11,7 @@ const NOW_MS = 1000;
 const WALL_MS = 1_000_000;
 
 const COLD_SOURCE: MessageSource = {
+  isCold: true,
   view: { bytes: new Uint8Array(), start: 0, length: 0, sequence: 0, dueMs: 0, large: null },
   find: () => COLD,
   timestampMs: () => 0,

@@ -63,6 +63,7 @@ export class World implements ChannelEffects, MessageSource {
     dueMs: 0,
     large: null,
   };
+  isCold = false;
   /** Draws 0, 10, 20 ... 90 of a hundred, in turn. */
   readonly random: Random = { u32: () => (this.#draws++ % 10) / 10 * 2 ** 32 };
   #draws = 0;

@@ -36,6 +36,8 @@ export const GONE = 2;
 /** Messages by topic and offset. */
 export interface MessageSource {
   readonly view: MessageView;
+  /** Whether what `find` was asked for last comes from disk, or has to. */
+  readonly isCold: boolean;
   find(topic: TopicState, offset: number): typeof FOUND | typeof COLD | typeof GONE;
   /** When the message that `find` has found was published, Unix ms. */
   timestampMs(): number;

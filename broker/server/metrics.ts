@@ -91,6 +91,16 @@ export function registerMetrics(registry: MetricsRegistry, source: () => Metrics
     () => source().broker.source.damagedCount,
   );
   counter(
+    "sluice_lagging_held_total",
+    "Times that a channel whose messages come from disk had to wait for its share of the time.",
+    () => source().broker.pace.heldCount,
+  );
+  counter(
+    "sluice_lagging_held_seconds_total",
+    "Time during which some channel waited for its share.",
+    () => source().broker.pace.heldMs(source().broker.clock.monoMs()) / 1000,
+  );
+  counter(
     "sluice_connections_refused_total",
     "Connections closed because there were too many.",
     () => source().tcp.refusedCount,

@@ -169,6 +169,7 @@ class SeedRun {
       publishBytesMax: 1 << 20,
       quota,
       ...pressure,
+      laggingSharePercent: 20,
     };
   }
 
