@@ -107,9 +107,14 @@ export class LargeMessages {
     return this.#group !== this.#log.groupStart || this.#groupBytes < this.#limitBytes;
   }
 
+  /** Whether somebody waits for the folder's level to be raised. */
+  get isLocked(): boolean {
+    return this.#wanted && !this.#raised;
+  }
+
   /** Has the folder's level raised if somebody waits for that. Rejects when the disk does. */
   async unlock(): Promise<void> {
-    if (!this.#wanted || this.#raised) return;
+    if (!this.isLocked) return;
     this.#raising ??= this.#raise()
       .then(() => {
         this.#raised = true;

@@ -417,13 +417,17 @@ export class Storage {
       // Whoever waits asks again: not in a tight loop while the disk refuses.
       await this.#clock.sleep(RESERVE_RETRY_MS);
     }
+    if (this.large.isLocked) await this.#unlockLarge();
+    await this.log.room();
+  }
+
+  async #unlockLarge(): Promise<void> {
     try {
       await this.large.unlock();
     } catch (error) {
       this.#owner.warn("Cannot raise the folder's compatibility level for large messages", error);
       await this.#clock.sleep(RESERVE_RETRY_MS);
     }
-    await this.log.room();
   }
 
   /**

@@ -85,7 +85,8 @@ async function waitForRoom(life: Life, bytes: number): Promise<void> {
     // A full disk stays full: nothing more comes of this life.
     const { stalled } = life.broker.storage.log;
     if (stalled !== null) throw new DiskError("no_space", stalled.message);
-    await life.broker.room();
+    // One that fills up meanwhile is found by the next look: time stands still, and no retry comes.
+    await Promise.race([life.broker.room(), settle()]);
   }
 }
 
