@@ -16,6 +16,7 @@ import {
   HEARTBEAT_TEXT,
   MAGIC_V2,
   NOP_COMMAND,
+  producerIdText,
   utf8Text,
 } from "../protocol/mod.ts";
 import {
@@ -36,6 +37,8 @@ export interface ClientOptions {
   readonly frameBytesMax: number;
   /** Sent with IDENTIFY as they are, besides what this needs. */
   readonly identify: Readonly<Record<string, unknown>>;
+  /** 16 bytes that name the producer whose publishes have sequences. */
+  readonly producerId?: Uint8Array;
 }
 
 export const CLIENT_OPTIONS_DEFAULT: Omit<ClientOptions, "host" | "port"> = {
@@ -248,8 +251,10 @@ async function identify(
   options: ClientOptions,
 ): Promise<ServerFeatures> {
   await connection.writeAll(MAGIC_V2);
+  const { producerId } = options;
   await connection.writeAll(encodeIdentify({
     ...options.identify,
+    ...(producerId === undefined ? {} : { sluice_producer: producerIdText(producerId) }),
     feature_negotiation: true,
     heartbeat_interval: options.heartbeatIntervalMs,
   }));

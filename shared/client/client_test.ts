@@ -176,6 +176,35 @@ Deno.test("what a server could not store, or did not answer, is unknown", async 
   await world.close();
 });
 
+Deno.test("publishOnce() numbers its publishes where the server knows sequences, and only there", async () => {
+  const world = new World();
+  const producerId = new Uint8Array(16).fill(0xab);
+  const options = { ...OPTIONS, producerId };
+  const named = encodeResponseFrame(JSON.stringify({ sluice_producer: "ab".repeat(16) }));
+  const knowing = world.accept(named);
+  const producer = await ProducerConnection.connect(world, options);
+  const peer = await knowing;
+  ok(peer.text.includes(`"sluice_producer":"${"ab".repeat(16)}"`), peer.text);
+  equal(producer.deduplicates, true);
+  peer.take();
+  const publishes = outcomes(
+    producer.publishOnce("t", 7, BODY),
+    producer.publishOnce("t", 8, BODY, 50),
+    producer.publishOnce("t", 9, BODY),
+  );
+  await settle();
+  equal(peer.take(), "SPUB t 7\n\0\0\0\x01aSPUB t 8 50\n\0\0\0\x01aSPUB t 9\n\0\0\0\x01a");
+  // What was refused as too old may be stored: its sequence was used before. What is behind it is not.
+  await peer.send(OK_FRAME, encodeErrorFrame(new ProtocolError("E_SEQUENCE_TOO_OLD", "SPUB")));
+  equal(await publishes, ["ok", "unknown", "refused"]);
+  const plain = world.accept(FEATURES);
+  const other = await ProducerConnection.connect(world, options);
+  equal(other.deduplicates, false);
+  equal(await outcomes(other.publishOnce("t", 7, BODY)), ["refused"]);
+  other.close();
+  await world.close(peer, await plain);
+});
+
 Deno.test("a server that is silent for two heartbeat intervals is given up", async () => {
   const world = new World();
   const [producer, peer] = await world.producer();

@@ -9,8 +9,13 @@
  * | refused   | it was not taken and never will be: an error names it, it was behind a fatal   |
  * |           | error, or it was never sent                                                    |
  * | unknown   | it was sent and the answer is missing, or the server does not know either      |
+ *
+ * With `producerId` in the options, and a server that takes it ({@linkcode
+ * ProducerConnection.deduplicates}), a publish may have a sequence. One whose outcome is unknown is
+ * then sent again with the same sequence, on any connection of the same producer to the same server:
+ * it is stored once, and confirmed if it was stored before.
  */
-import { errorCodeOf } from "../protocol/mod.ts";
+import { encodeSpub, errorCodeOf } from "../protocol/mod.ts";
 import {
   ClientLink,
   type ClientOptions,
@@ -78,6 +83,11 @@ export class ProducerConnection implements LinkOwner {
     return this.#link.features;
   }
 
+  /** Whether the server knows a repeat of a publish by its sequence. */
+  get deduplicates(): boolean {
+    return this.#link.features["sluice_producer"] !== undefined;
+  }
+
   get isOpen(): boolean {
     return this.#link.isOpen && this.#fatalText === null;
   }
@@ -88,7 +98,19 @@ export class ProducerConnection implements LinkOwner {
   }
 
   /**
-   * Sends a whole PUB, MPUB or DPUB, which must not change afterwards. Resolves when it is confirmed;
+   * Publishes with a sequence, as `publish`; refused when the server does not know sequences. A batch is
+   * `publish(encodeSmpub(...))`.
+   */
+  publishOnce(topic: string, sequence: number, body: Uint8Array, deferMs = 0): Promise<void> {
+    if (this.deduplicates) return this.publish(encodeSpub(topic, sequence, body, deferMs));
+    const { address } = this;
+    return Promise.reject(
+      new PublishError(`${address} does not know sequences of publishes`, "refused", null),
+    );
+  }
+
+  /**
+   * Sends a whole PUB, MPUB, DPUB, SPUB or SMPUB, which must not change afterwards. Resolves when it is confirmed;
    * rejects with {@linkcode PublishError}.
    */
   publish(command: Uint8Array): Promise<void> {
@@ -118,12 +140,13 @@ export class ProducerConnection implements LinkOwner {
 
   error(text: string): void {
     this.#fatalText = text;
-    const isUnsure = UNSURE_CODES.includes(errorCodeOf(text));
+    const code = errorCodeOf(text);
+    const isUnsure = UNSURE_CODES.includes(code);
     const refused = this.#take();
     refused?.reject(
       new PublishError(
         `${this.address} refuses a publish: ${text}`,
-        isUnsure ? "unknown" : "refused",
+        isUnsure || code === "E_SEQUENCE_TOO_OLD" ? "unknown" : "refused",
         text,
       ),
     );

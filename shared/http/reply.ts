@@ -23,9 +23,13 @@ export function jsonTextReply(text: string): Response {
   return new Response(text, { status: 200, headers: JSON_HEADERS });
 }
 
-/** A plain text reply. */
-export function textReply(text: string, status = 200): Response {
-  return new Response(text, { status, headers: TEXT_HEADERS });
+/** A plain text reply. Extra headers come after the common ones. */
+export function textReply(
+  text: string,
+  status = 200,
+  headers: readonly [string, string][] = [],
+): Response {
+  return new Response(text, { status, headers: [...TEXT_HEADERS, ...headers] });
 }
 
 /** Success that says nothing: 200 without a body or a content type. */

@@ -6,7 +6,7 @@
  *     verb      = *OCTET    ; neither SP nor LF
  *     parameter = *OCTET    ; neither SP nor LF; two spaces in a row make an empty one
  *
- * The bounds of the first four parameters are kept; no command has more than two. The rest are only
+ * The bounds of the first four parameters are kept; no command has more than three. The rest are only
  * counted. All bounds index `buffer`, which changes when the decoder moves the line: read bounds
  * through this object, do not store them.
  */

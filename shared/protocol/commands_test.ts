@@ -25,6 +25,7 @@ import { hexBytes, lineOf, refusalOf } from "./decode_test_trace.ts";
 import type { CommandLine } from "./command_line.ts";
 import { endOfStreamError } from "./end_of_stream.ts";
 import { MpubScanner } from "./mpub.ts";
+import { parseProducerId, producerIdText } from "./producer_id.ts";
 import {
   checkMessageSize,
   checkMpub,
@@ -34,7 +35,11 @@ import {
   encodeMpub,
   encodePub,
   encodePubLine,
+  encodeSmpub,
+  encodeSpub,
   parseDpub,
+  parseSequence,
+  parseSpubDefer,
   publishFailed,
   writePub,
 } from "./publish_commands.ts";
@@ -57,7 +62,7 @@ import {
   unknownCommand,
   wrongState,
 } from "./session_commands.ts";
-import { Verb } from "./verb.ts";
+import { type SequencedVerb, Verb } from "./verb.ts";
 
 const ID = "0001000000000005";
 const RDY_MAX = 2500;
@@ -101,6 +106,54 @@ refuses("parseDpub()", (line) => parseDpub(line, REQ_MAX), [
     "E_INVALID DPUB timeout 18446744073709551616 out of range 0-3600000",
   ],
 ]);
+
+refuses("parseSequence()", (line) => parseSequence(line.verb as SequencedVerb, line), [
+  ["SPUB", "E_INVALID SPUB insufficient number of parameters"],
+  ["SPUB t", "E_INVALID SPUB insufficient number of parameters"],
+  ["SMPUB t", "E_INVALID SMPUB insufficient number of parameters"],
+  ["SPUB t$ 1", 'E_BAD_TOPIC SPUB topic name "t$" is not valid'],
+  ["SMPUB t$ 1", 'E_BAD_TOPIC SMPUB topic name "t$" is not valid'],
+  ["SPUB t ", "E_INVALID SPUB could not parse sequence "],
+  ["SPUB t -1", "E_INVALID SPUB could not parse sequence -1"],
+  ["SMPUB t 1e3", "E_INVALID SMPUB could not parse sequence 1e3"],
+  [
+    "SPUB t 9007199254740991",
+    "E_INVALID SPUB sequence 9007199254740991 out of range 0-9007199254740990",
+  ],
+  [
+    "SPUB t 018446744073709551616",
+    "E_INVALID SPUB sequence 18446744073709551616 out of range 0-9007199254740990",
+  ],
+]);
+
+refuses("parseSpubDefer()", (line) => parseSpubDefer(line, REQ_MAX), [
+  ["SPUB t 1 x", "E_INVALID SPUB could not parse timeout x"],
+  ["SPUB t 1 3600001", "E_INVALID SPUB timeout 3600001 out of range 0-3600000"],
+]);
+
+Deno.test("SPUB and SMPUB are read as they were encoded", () => {
+  const spub = encodeSpub("t", 2 ** 53 - 2, utf8Bytes("a"), 15);
+  const line = lineOf(spub.subarray(0, spub.indexOf(0x0a)));
+  assert.equal(line.text(), "SPUB t 9007199254740990 15");
+  assert.equal(parseSequence(Verb.SPUB, line), 2 ** 53 - 2);
+  assert.equal(parseSpubDefer(line, REQ_MAX), 15);
+  assert.equal(parseSpubDefer(lineOf("SPUB t 0"), REQ_MAX), 0);
+  const smpub = encodeSmpub("t", 0, [utf8Bytes("a")]);
+  assert.equal(lineOf(smpub.subarray(0, smpub.indexOf(0x0a))).text(), "SMPUB t 0");
+  for (const sequence of [-1, 0.5, 2 ** 53 - 1, NaN]) {
+    assert.throws(() => encodeSpub("t", sequence, utf8Bytes("a")), TypeError);
+  }
+});
+
+Deno.test("a producer id is 32 hex digits of either case", () => {
+  const text = "00FF" + "0a".repeat(14);
+  const id = parseProducerId(text)!;
+  assert.deepEqual([id.length, id[0], id[1], id[15]], [16, 0, 255, 10]);
+  assert.equal(producerIdText(id), text.toLowerCase());
+  for (const bad of ["", text.slice(1), text + "0", "x".repeat(32), text + "\n"]) {
+    assert.equal(parseProducerId(bad), null);
+  }
+});
 
 Deno.test("checkPub() and checkMpub() accept a topic and ignore what follows it", () => {
   for (const params of ["t", "t#ephemeral", "t surplus more"]) {

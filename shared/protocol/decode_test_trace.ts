@@ -92,7 +92,8 @@ function drain(
 }
 
 function isMpubFine(decoder: CommandDecoder, mpub: MpubScanner, trace: string[]): boolean {
-  if (decoder.line.verb !== Verb.MPUB) return true;
+  const { verb } = decoder.line;
+  if (verb !== Verb.MPUB && verb !== Verb.SMPUB) return true;
   const { bodyBuffer, bodyStart, bodyEnd } = decoder;
   const refusal = mpub.check(bodyBuffer, bodyStart, bodyEnd);
   if (refusal !== undefined) trace.push(refusal.text);
@@ -100,12 +101,13 @@ function isMpubFine(decoder: CommandDecoder, mpub: MpubScanner, trace: string[])
 }
 
 function isStreamed({ line: { verb }, bodySize }: CommandDecoder): boolean {
-  return (verb === Verb.PUB || verb === Verb.DPUB) && bodySize > STREAM_BYTES_MIN;
+  return (verb === Verb.PUB || verb === Verb.DPUB || verb === Verb.SPUB) &&
+    bodySize > STREAM_BYTES_MIN;
 }
 
 function hasBody(verb: Verb): boolean {
   return verb === Verb.IDENTIFY || verb === Verb.AUTH || verb === Verb.PUB ||
-    verb === Verb.MPUB || verb === Verb.DPUB;
+    verb === Verb.MPUB || verb === Verb.DPUB || verb === Verb.SPUB || verb === Verb.SMPUB;
 }
 
 function describe(line: CommandLine): string {

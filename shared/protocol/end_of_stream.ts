@@ -25,13 +25,15 @@ export function endOfStreamError(
       return new ProtocolError("E_BAD_BODY", `${verbName(verb)} failed to read ${missing}`);
     case Verb.PUB:
     case Verb.DPUB:
+    case Verb.SPUB:
       return new ProtocolError(
         "E_BAD_MESSAGE",
         `${verbName(verb)} failed to read message ${missing}`,
       );
     case Verb.MPUB:
+    case Verb.SMPUB:
       if (position === "in_body") return mpub.endOfStream();
-      return new ProtocolError("E_BAD_BODY", "MPUB failed to read body size");
+      return new ProtocolError("E_BAD_BODY", `${verbName(verb)} failed to read body size`);
     default:
       return undefined;
   }

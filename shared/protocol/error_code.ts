@@ -6,7 +6,7 @@
  * soft ones can never grow in number: nsqjs closes on any code it does not know.
  */
 
-/** All codes. The last is ours, the others are nsqd's. */
+/** All codes. The last two are ours, the others are nsqd's. */
 export type ErrorCode =
   | "E_INVALID"
   | "E_BAD_PROTOCOL"
@@ -27,7 +27,8 @@ export type ErrorCode =
   | "E_AUTH_FIRST"
   | "E_AUTH_ERROR"
   | "E_UNAUTHORIZED"
-  | "E_THROTTLED";
+  | "E_THROTTLED"
+  | "E_SEQUENCE_TOO_OLD";
 
 /** What the table knows of one code. */
 export interface ErrorFacts {
@@ -78,6 +79,10 @@ export const ERROR_CODES: Readonly<Record<ErrorCode, ErrorFacts>> = {
   E_AUTH_ERROR: fatalForNow(null, "The reply to AUTH could not be sent."),
   E_UNAUTHORIZED: fatal(403, "The authorizations do not cover the topic and channel."),
   E_THROTTLED: fatalForNow(429, "A limit is reached: a rate, a memory budget or free disk space."),
+  E_SEQUENCE_TOO_OLD: fatal(
+    409,
+    "The sequence of the publish is below the producer's window: whether it is stored is not known.",
+  ),
 };
 
 /**

@@ -14,7 +14,7 @@ Deno.test("the table has every code of the contract, and ours", () => {
     "E_IDENTIFY_FAILED E_SUB_FAILED E_PUB_FAILED E_MPUB_FAILED E_DPUB_FAILED E_FIN_FAILED " +
     "E_REQ_FAILED E_TOUCH_FAILED E_AUTH_DISABLED E_AUTH_FAILED E_AUTH_FIRST E_AUTH_ERROR " +
     "E_UNAUTHORIZED";
-  assert.deepEqual(CODES, [...contract.split(" "), "E_THROTTLED"]);
+  assert.deepEqual(CODES, [...contract.split(" "), "E_THROTTLED", "E_SEQUENCE_TOO_OLD"]);
 });
 
 Deno.test("only FIN, REQ and TOUCH fail softly, since nsqjs closes on any other code", () => {

@@ -28,7 +28,11 @@ import {
   encodeDpub,
   encodeMpub,
   encodePub,
+  encodeSmpub,
+  encodeSpub,
   parseDpub,
+  parseSequence,
+  parseSpubDefer,
 } from "./publish_commands.ts";
 import { encodeAuth, encodeIdentify, MAGIC_V2, unknownCommand } from "./session_commands.ts";
 import { Verb } from "./verb.ts";
@@ -72,7 +76,20 @@ function randomBytes(random: Random, bytesMax: number): Uint8Array {
 }
 
 const ID = utf8Bytes("0001000000000005");
-const WORDS = ["PUB", "MPUB", "DPUB", "FIN", "SUB", "RDY", "IDENTIFY", "AUTH", "t", "c#ephemeral"]
+const WORDS = [
+  "PUB",
+  "MPUB",
+  "DPUB",
+  "SPUB",
+  "SMPUB",
+  "FIN",
+  "SUB",
+  "RDY",
+  "IDENTIFY",
+  "AUTH",
+  "t",
+  "c#ephemeral",
+]
   .concat([
     "",
     " ",
@@ -87,7 +104,7 @@ const WORDS = ["PUB", "MPUB", "DPUB", "FIN", "SUB", "RDY", "IDENTIFY", "AUTH", "
   ]);
 
 function randomCommand(random: Random): Uint8Array {
-  switch (randomBelow(random, 12)) {
+  switch (randomBelow(random, 14)) {
     case 0:
       return encodeIdentify({ client_id: "x", snappy: randomBelow(random, 2) === 1 });
     case 1:
@@ -111,6 +128,12 @@ function randomCommand(random: Random): Uint8Array {
     case 9:
       return encodeDpub("t", randomBelow(random, 1000), randomBytes(random, 20));
     case 10:
+      return encodeSpub("t", random.u32(), randomBytes(random, 200), randomBelow(random, 2));
+    case 11: {
+      const bodies = Array.from({ length: randomBelow(random, 5) }, () => randomBytes(random, 80));
+      return encodeSmpub("t", random.u32(), bodies);
+    }
+    case 12:
       return utf8Bytes(
         Array.from({ length: randomBelow(random, 6) }, () => pick(random, WORDS)).join(" ") + "\n",
       );
@@ -168,6 +191,7 @@ fuzz("every check answers any line with a value", (random) => {
     checkPub(line),
     checkMpub(line),
     parseDpub(line, 1000),
+    parseSpubDefer(line, 1000),
     checkSub(line),
     parseRdy(line, 2500),
     checkFin(line),
@@ -176,6 +200,9 @@ fuzz("every check answers any line with a value", (random) => {
     checkRegistration(Verb.REGISTER, line),
     unknownCommand(line),
   ];
+  const sequence = parseSequence(Verb.SPUB, line);
+  const isSequence = typeof sequence === "number" && sequence >= 0 && sequence < 2 ** 53 - 1;
+  assert.ok(isSequence || sequence instanceof ProtocolError);
   for (const refusal of refusals) {
     if (typeof refusal === "number") assert.ok(refusal >= 0 && refusal <= 2500);
     else assert.ok(refusal === undefined || refusal instanceof ProtocolError);
@@ -183,8 +210,22 @@ fuzz("every check answers any line with a value", (random) => {
 });
 
 fuzz("IDENTIFY answers any body with settings or a refusal", (random) => {
-  const keys = ["client_id", "heartbeat_interval", "snappy", "sample_rate", "deflate_level", "x"];
-  const values = ["1", "-1", "0", "1e9", "0.5", '"x"', "true", "null", "[]", "{}", "60000"];
+  const keys = ["client_id", "heartbeat_interval", "snappy", "sample_rate", "deflate_level", "x"]
+    .concat("sluice_producer", "feature_negotiation");
+  const values = [
+    `"${"0f".repeat(16)}"`,
+    "1",
+    "-1",
+    "0",
+    "1e9",
+    "0.5",
+    '"x"',
+    "true",
+    "null",
+    "[]",
+    "{}",
+    "60000",
+  ];
   const count = randomBelow(random, 4);
   const fields = Array.from(
     { length: count },
@@ -195,7 +236,11 @@ fuzz("IDENTIFY answers any body with settings or a refusal", (random) => {
   decodeLookupIdentify(body);
   const request = decodeIdentify(body);
   if (request instanceof ProtocolError) return;
-  const result = negotiateIdentify(request, { ...IDENTIFY_OPTIONS_DEFAULT, version: "1" });
+  const result = negotiateIdentify(request, {
+    ...IDENTIFY_OPTIONS_DEFAULT,
+    version: "1",
+    producers: randomBelow(random, 2) === 0,
+  });
   assert.ok(result instanceof ProtocolError || result.reply.length > 0);
 });
 

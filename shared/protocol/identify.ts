@@ -6,10 +6,15 @@
  * default, whatever an earlier one asked for. Without feature negotiation the reply is `OK`, the
  * plain settings still count, and nothing is upgraded. Texts a client describes itself with are cut
  * to 1024 characters, since the connection keeps them.
+ *
+ * Ours is `sluice_producer`, the id of a producer as 32 hex digits: with feature negotiation, and where it
+ * is offered, the connection may number its publishes (SPUB, SMPUB). The reply has the key, behind all
+ * others and with the id, only then.
  */
 import { ProtocolError } from "./error_code.ts";
 import { OK_TEXT } from "./frame.ts";
 import { parseJsonFields } from "./json_fields.ts";
+import { parseProducerId, producerIdText } from "./producer_id.ts";
 import {
   HEARTBEAT_INTERVAL_MS_MIN,
   MESSAGE_TIMEOUT_MS_MIN,
@@ -40,6 +45,8 @@ export interface IdentifyRequest {
   readonly deflateLevel: number;
   readonly topologyRegion: string;
   readonly topologyZone: string;
+  /** Empty when the client names none. */
+  readonly producer: string;
 }
 
 /** What the server offers and where its limits are. */
@@ -62,6 +69,8 @@ export interface IdentifyOptions {
   readonly authRequired: boolean;
   readonly topologyRegion: string;
   readonly topologyZone: string;
+  /** Whether a client may name a producer. */
+  readonly producers: boolean;
 }
 
 /** nsqd's defaults, for all but the version. */
@@ -83,6 +92,7 @@ export const IDENTIFY_OPTIONS_DEFAULT: Omit<IdentifyOptions, "version"> = {
   authRequired: false,
   topologyRegion: "",
   topologyZone: "",
+  producers: false,
 };
 
 /** What holds for the connection from here on. The names and topology are the client's. */
@@ -107,6 +117,8 @@ export interface ConnectionSettings {
   readonly deflateLevel: number;
   readonly topologyRegion: string;
   readonly topologyZone: string;
+  /** Whose publishes may have a sequence; null when there is none. */
+  readonly producer: Uint8Array | null;
 }
 
 /** The outcome of an IDENTIFY that was accepted. */
@@ -140,6 +152,7 @@ export function decodeIdentify(
     deflateLevel: fields.integer("deflate_level"),
     topologyRegion: cut(fields.string("topology_region")),
     topologyZone: cut(fields.string("topology_zone")),
+    producer: cut(fields.string("sluice_producer")),
   };
   return fields.failed ? badJson() : request;
 }
@@ -160,6 +173,7 @@ export function negotiateIdentify(
     const description = "cannot enable both deflate and snappy compression";
     return new ProtocolError("E_IDENTIFY_FAILED", description);
   }
+  const producer = negotiated && options.producers ? parseProducerId(request.producer) : null;
   const unbuffered = request.outputBufferBytes === -1;
   const settings: ConnectionSettings = {
     clientId: request.clientId,
@@ -179,6 +193,7 @@ export function negotiateIdentify(
     deflateLevel: settleDeflateLevel(deflate ? request.deflateLevel : 0, options.deflateLevelMax),
     topologyRegion: request.topologyRegion,
     topologyZone: request.topologyZone,
+    producer,
   };
   return { settings, reply: negotiated ? replyJson(settings, options) : OK_TEXT };
 }
@@ -208,6 +223,10 @@ function checkRequest(
     messageTimeoutMs !== 0 &&
     isOutside(messageTimeoutMs, MESSAGE_TIMEOUT_MS_MIN, options.messageTimeoutMsMax)
   ) return invalidSetting("msg timeout", messageTimeoutMs);
+  const { producer } = request;
+  if (options.producers && producer !== "" && parseProducerId(producer) === null) {
+    return invalidSetting("sluice_producer", producer);
+  }
   return undefined;
 }
 
@@ -243,6 +262,7 @@ function replyJson(settings: ConnectionSettings, options: IdentifyOptions): stri
     output_buffer_timeout: settings.outputBufferTimeoutMs,
     topology_region: options.topologyRegion,
     topology_zone: options.topologyZone,
+    ...(settings.producer === null ? {} : { sluice_producer: producerIdText(settings.producer) }),
   });
 }
 
@@ -250,7 +270,7 @@ function badJson(): ProtocolError {
   return new ProtocolError("E_BAD_BODY", "IDENTIFY failed to decode JSON body");
 }
 
-function invalidSetting(name: string, value: number): ProtocolError {
+function invalidSetting(name: string, value: number | string): ProtocolError {
   return new ProtocolError("E_BAD_BODY", `IDENTIFY ${name} (${value}) is invalid`);
 }
 

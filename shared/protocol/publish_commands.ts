@@ -1,14 +1,22 @@
 /**
- * Commands of a producer: PUB, DPUB, MPUB. Encoders are the client's side; the checks work on the
+ * Commands of a producer: PUB, DPUB, MPUB, and ours: SPUB, SMPUB. Encoders are the client's side; the checks work on the
  * server's line view and make nothing unless they refuse. The topic is always parameter 0.
  *
  *     pub  = "PUB" SP topic LF int32-size body
  *     dpub = "DPUB" SP topic SP defer-ms LF int32-size body
  *     mpub = "MPUB" SP topic LF int32-size mpub-body           ; see mpub.ts
+ *     spub  = "SPUB" SP topic SP sequence [ SP defer-ms ] LF int32-size body
+ *     smpub = "SMPUB" SP topic SP sequence LF int32-size mpub-body
+ *     sequence = 1*DIGIT                                       ; at most 2^53 - 2
  *
- * Each is answered with OK. The documented order of checks:
- * - PUB, DPUB: line, body size, body, authorization, publish.
- * - MPUB: line, authorization, body size, body, publish.
+ * Each is answered with OK. SPUB and SMPUB are commands only after an IDENTIFY that has named a
+ * producer, and unknown before. A sequence is of one SPUB, or of one SMPUB with all its messages; what is
+ * sent once more with the sequence that it had is answered as it was, and stored once.
+ *
+ * The documented order of checks:
+ * - PUB, DPUB, SPUB: line, body size, body, authorization, publish.
+ * - MPUB, SMPUB: line, authorization, body size, body, publish. Errors about what is in the body name
+ *   MPUB for both.
  */
 import {
   concatBytes,
@@ -23,7 +31,8 @@ import { decimalText, wholeNumber } from "./consume_commands.ts";
 import { type ErrorCode, ProtocolError } from "./error_code.ts";
 import { encodeMpubBody } from "./mpub.ts";
 import { goQuoteBytes, isValidName, isValidNameBytes } from "./names.ts";
-import { type PublishVerb, Verb, verbName } from "./verb.ts";
+import { PRODUCER_SEQUENCE_MAX } from "./producer_id.ts";
+import { type PublishVerb, type SequencedVerb, Verb, verbName } from "./verb.ts";
 
 /** A PUB command; throws `TypeError` for a topic that is not valid. */
 export function encodePub(topic: string, body: Uint8Array): Uint8Array {
@@ -42,6 +51,30 @@ export function encodeDpub(topic: string, deferMs: number, body: Uint8Array): Ui
 export function encodeMpub(topic: string, bodies: readonly Uint8Array[]): Uint8Array {
   checkTopic("MPUB", topic);
   return concatBytes(utf8Bytes(`MPUB ${topic}\n`), sizedBytes(encodeMpubBody(bodies)));
+}
+
+/** An SPUB command. */
+export function encodeSpub(
+  topic: string,
+  sequence: number,
+  body: Uint8Array,
+  deferMs = 0,
+): Uint8Array {
+  checkTopic("SPUB", topic);
+  const defer = deferMs === 0 ? "" : ` ${wholeNumber("SPUB", deferMs)}`;
+  const line = `SPUB ${topic} ${sequenceText("SPUB", sequence)}${defer}\n`;
+  return concatBytes(utf8Bytes(line), sizedBytes(body));
+}
+
+/** An SMPUB command. */
+export function encodeSmpub(
+  topic: string,
+  sequence: number,
+  bodies: readonly Uint8Array[],
+): Uint8Array {
+  checkTopic("SMPUB", topic);
+  const line = `SMPUB ${topic} ${sequenceText("SMPUB", sequence)}\n`;
+  return concatBytes(utf8Bytes(line), sizedBytes(encodeMpubBody(bodies)));
 }
 
 /** The line of a PUB, made once for a topic and given to {@linkcode writePub} for each message. */
@@ -79,20 +112,53 @@ export function checkMpub(line: CommandLine): ProtocolError | undefined {
 export function parseDpub(line: CommandLine, deferMsMax: number): number | ProtocolError {
   if (line.paramCount < 2) return tooFewParameters("DPUB");
   if (!isTopicValid(line)) return badTopic("DPUB", line);
-  const deferMs = parseDecimal(line.buffer, line.paramStart(1), line.paramEnd(1));
+  return parseDefer("DPUB", line, 1, deferMsMax);
+}
+
+function parseDefer(
+  verb: string,
+  line: CommandLine,
+  index: number,
+  deferMsMax: number,
+): number | ProtocolError {
+  const deferMs = parseDecimal(line.buffer, line.paramStart(index), line.paramEnd(index));
   if (deferMs < 0) {
-    return new ProtocolError("E_INVALID", `DPUB could not parse timeout ${line.paramText(1)}`);
+    const text = line.paramText(index);
+    return new ProtocolError("E_INVALID", `${verb} could not parse timeout ${text}`);
   }
   if (deferMs > deferMsMax) {
-    const text = decimalText(line, 1);
-    return new ProtocolError("E_INVALID", `DPUB timeout ${text} out of range 0-${deferMsMax}`);
+    const text = decimalText(line, index);
+    return new ProtocolError("E_INVALID", `${verb} timeout ${text} out of range 0-${deferMsMax}`);
   }
   return deferMs;
 }
 
-/** Judges the announced size of the body of PUB or DPUB. */
+/** The sequence of an SPUB or SMPUB line; its topic is valid then. */
+export function parseSequence(verb: SequencedVerb, line: CommandLine): number | ProtocolError {
+  const name = verbName(verb);
+  if (line.paramCount < 2) return tooFewParameters(name);
+  if (!isTopicValid(line)) return badTopic(name, line);
+  const start = line.paramStart(1);
+  const end = line.paramEnd(1);
+  const sequence = start === end ? -1 : parseDecimal(line.buffer, start, end);
+  if (sequence < 0) {
+    return new ProtocolError("E_INVALID", `${name} could not parse sequence ${line.paramText(1)}`);
+  }
+  if (sequence > PRODUCER_SEQUENCE_MAX) {
+    const range = `out of range 0-${PRODUCER_SEQUENCE_MAX}`;
+    return new ProtocolError("E_INVALID", `${name} sequence ${decimalText(line, 1)} ${range}`);
+  }
+  return sequence;
+}
+
+/** The deferral of an SPUB line in milliseconds, 0 when it has none; the rest of the line is checked. */
+export function parseSpubDefer(line: CommandLine, deferMsMax: number): number | ProtocolError {
+  return line.paramCount < 3 ? 0 : parseDefer("SPUB", line, 2, deferMsMax);
+}
+
+/** Judges the announced size of the body of a command with one message. */
 export function checkMessageSize(
-  verb: typeof Verb.PUB | typeof Verb.DPUB,
+  verb: typeof Verb.PUB | typeof Verb.DPUB | typeof Verb.SPUB,
   bodyBytes: number,
   messageBytesMax: number,
 ): ProtocolError | undefined {
@@ -107,18 +173,33 @@ export function checkMessageSize(
   return undefined;
 }
 
-/** Judges the announced size of the body of MPUB; what is in it is the scanner's to judge. */
+/** Judges the announced size of the body of a batch; what is in it is the scanner's to judge. */
 export function checkMpubBodySize(
   bodyBytes: number,
   bodyBytesMax: number,
+  verb: typeof Verb.MPUB | typeof Verb.SMPUB = Verb.MPUB,
 ): ProtocolError | undefined {
+  const name = verbName(verb);
   if (bodyBytes <= 0) {
-    return new ProtocolError("E_BAD_BODY", `MPUB invalid body size ${bodyBytes}`);
+    return new ProtocolError("E_BAD_BODY", `${name} invalid body size ${bodyBytes}`);
   }
   if (bodyBytes > bodyBytesMax) {
-    return new ProtocolError("E_BAD_BODY", `MPUB body too big ${bodyBytes} > ${bodyBytesMax}`);
+    return new ProtocolError("E_BAD_BODY", `${name} body too big ${bodyBytes} > ${bodyBytesMax}`);
   }
   return undefined;
+}
+
+/** A batch with a sequence that cannot be stored in one piece. */
+export function batchNotWhole(bodyBytes: number): ProtocolError {
+  return new ProtocolError(
+    "E_BAD_BODY",
+    `SMPUB body of ${bodyBytes} bytes cannot be stored in one piece`,
+  );
+}
+
+/** What the sequence stands for is not remembered any more. */
+export function sequenceTooOld(verb: PublishVerb, reason: string): ProtocolError {
+  return new ProtocolError("E_SEQUENCE_TOO_OLD", `${verbName(verb)} failed ${reason}`);
 }
 
 /** What was sent is fine but could not be stored. */
@@ -129,8 +210,10 @@ export function publishFailed(verb: PublishVerb, reason: string): ProtocolError 
 function publishFailedCode(verb: PublishVerb): ErrorCode {
   switch (verb) {
     case Verb.PUB:
+    case Verb.SPUB:
       return "E_PUB_FAILED";
     case Verb.MPUB:
+    case Verb.SMPUB:
       return "E_MPUB_FAILED";
     case Verb.DPUB:
       return "E_DPUB_FAILED";
@@ -153,4 +236,11 @@ function tooFewParameters(verb: string): ProtocolError {
 function checkTopic(command: string, topic: string): void {
   if (isValidName(topic)) return;
   throw new TypeError(`Cannot encode ${command}: topic "${topic}" is not valid`);
+}
+
+function sequenceText(command: string, sequence: number): string {
+  if (Number.isInteger(sequence) && sequence >= 0 && sequence <= PRODUCER_SEQUENCE_MAX) {
+    return String(sequence);
+  }
+  throw new TypeError(`Cannot encode ${command}: ${sequence} is no sequence`);
 }

@@ -1,6 +1,7 @@
 /**
  * The verbs of both protocols as small integers. Verbs are case-sensitive, and each protocol knows
- * its own only: what the other one has is as unknown as any other word.
+ * its own only: what the other one has is as unknown as any other word. SPUB and SMPUB are ours, the
+ * others NSQ's.
  */
 import { invariant } from "../runtime/invariant.ts";
 
@@ -22,11 +23,19 @@ export const Verb = {
   PING: 13,
   REGISTER: 14,
   UNREGISTER: 15,
+  SPUB: 16,
+  SMPUB: 17,
 } as const;
 export type Verb = typeof Verb[keyof typeof Verb];
 
 /** The verbs that publish. */
-export type PublishVerb = typeof Verb.PUB | typeof Verb.MPUB | typeof Verb.DPUB;
+export type PublishVerb =
+  | typeof Verb.PUB
+  | typeof Verb.MPUB
+  | typeof Verb.DPUB
+  | SequencedVerb;
+/** The verbs that publish with a sequence, of a producer that IDENTIFY has named. */
+export type SequencedVerb = typeof Verb.SPUB | typeof Verb.SMPUB;
 /** The verbs that answer a delivered message. */
 export type MessageVerb = typeof Verb.FIN | typeof Verb.REQ | typeof Verb.TOUCH;
 
@@ -64,8 +73,10 @@ export function recognizeVerb(buffer: Uint8Array, start: number, end: number): V
     case 4:
       if (spells(buffer, start, "MPUB")) return Verb.MPUB;
       if (spells(buffer, start, "DPUB")) return Verb.DPUB;
+      if (spells(buffer, start, "SPUB")) return Verb.SPUB;
       return spells(buffer, start, "AUTH") ? Verb.AUTH : Verb.UNKNOWN;
     case 5:
+      if (spells(buffer, start, "SMPUB")) return Verb.SMPUB;
       return spells(buffer, start, "TOUCH") ? Verb.TOUCH : Verb.UNKNOWN;
     case 8:
       return spells(buffer, start, "IDENTIFY") ? Verb.IDENTIFY : Verb.UNKNOWN;
