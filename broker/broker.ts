@@ -41,7 +41,9 @@ import {
 } from "./queue/mod.ts";
 import {
   ChannelState,
+  FIRST_PRODUCER_BYTES,
   type LargeBody,
+  type Origin,
   type Quota,
   type Scrubber,
   Storage,
@@ -56,9 +58,13 @@ export { type BodyReader, DamagedBodyError, type Flushable, type LargeUpload };
 export { type DurableWaiter, type RefusalCode, RefusedError, type RegistryListener };
 export {
   ACK_MODES,
+  DEDUP_LIMITS_DEFAULT,
+  FIRST_PRODUCER_BYTES,
   isAckMode,
   isQuotaAction,
   isQuotaBytes,
+  type Origin,
+  PRODUCER_ATTRIBUTE_BYTES,
   QUOTA_ACTIONS,
   type TopicPolicy,
 } from "./storage/mod.ts";
@@ -94,6 +100,9 @@ export interface BrokerSeams {
   readonly recovering?: (replayedBytes: number, totalBytes: number) => void;
 }
 
+/** Why a publish with a sequence is refused. */
+const TOO_OLD_TEXT = "the sequence is older than what is remembered of its producer";
+const PRODUCERS_TEXT = "too much is remembered of producers";
 /** Bodies up to this size may use all memory for publishes, larger ones only a share. */
 const SMALL_BODY_BYTES = 64 * 1024;
 /** Bodies on their way to consumers take this share of the memory for publishes, besides. */
@@ -118,6 +127,8 @@ export class Broker implements ChannelEffects {
   exiting = false;
   /** Bytes of publishes that have not arrived whole. */
   stagedBytes = 0;
+  /** Publishes with a sequence that were not stored, by why; since the start. */
+  readonly repeats = { answered: 0, tooOld: 0, throttled: 0 };
   /** Bodies on their way into the log. */
   readonly uploads = new Set<LargeUpload>();
   /** For the bodies of large messages on their way to consumers. */
@@ -322,19 +333,56 @@ export class Broker implements ChannelEffects {
   }
 
   /**
+   * Where the log has to be durable (or written, as the topic's mode says) for a repeat to be
+   * confirmed; null for what is not stored yet. Asked in the turn in which it is published. Throws
+   * {@linkcode RefusedError} when that is not known any more, or the first one cannot become durable.
+   */
+  repeatEnd(topic: Topic | undefined, origin: Origin): number | null {
+    const dedup = topic?.state.dedup ?? null;
+    if (dedup === null) return null;
+    const verdict = dedup.judge(origin, this.clock.wallMs());
+    if (verdict === "new") return null;
+    if (verdict === "too_old") {
+      this.repeats.tooOld++;
+      throw new RefusedError("sequence_too_old", TOO_OLD_TEXT);
+    }
+    const end = dedup.endOf(origin);
+    if (end > this.storage.log.durableEnd && this.failure !== null) this.#checkAccepting();
+    this.repeats.answered++;
+    return end;
+  }
+
+  /** As `admitTo`, for a new publish with a sequence: there may be no memory to remember it in. */
+  admitOrigin(topic: Topic, origin: Origin): void {
+    const { dedup } = this.storage.state;
+    const bytes = topic.state.dedup?.bytesFor(origin) ?? FIRST_PRODUCER_BYTES;
+    if (bytes === 0 || dedup.bytes + bytes <= dedup.limits.bytes) return;
+    this.repeats.throttled++;
+    throw new RefusedError("throttled", PRODUCERS_TEXT);
+  }
+
+  /**
    * Publishes `body[start, end)`; it is copied. `dueMs` is Unix ms, 0 for at once. Whoever confirms it
    * waits for `position`, as the topic's mode says. Throws {@linkcode RefusedError}. `admit` and
-   * `hasRoom` have been asked.
+   * `hasRoom` have been asked, and with an `origin`, which it completes, `repeatEnd` and `admitOrigin`.
    */
-  publish(topic: Topic, body: Uint8Array, start: number, end: number, dueMs: number): void {
+  publish(
+    topic: Topic,
+    body: Uint8Array,
+    start: number,
+    end: number,
+    dueMs: number,
+    origin: Origin | null = null,
+  ): void {
     this.#checkAccepting();
     const { storage } = this;
     const sequence = storage.nextSequence;
     const wireBytes = MESSAGE_BODY_OFFSET + end - start;
-    const wire = storage.beginMessage(topic.state, wireBytes, dueMs);
-    this.#writeHead(wire, sequence);
+    const wire = storage.beginMessage(topic.state, wireBytes, dueMs, origin);
+    const wallMs = this.#writeHead(wire, sequence);
     storage.log.ring.set(body.subarray(start, end), wire + MESSAGE_BODY_OFFSET);
     storage.endMessage();
+    if (origin !== null) storage.completed(topic.state, origin, wallMs);
     storage.commitTo(topic.state);
     topic.messageCount++;
     topic.messageBytes += end - start;
@@ -342,12 +390,19 @@ export class Broker implements ChannelEffects {
   }
 
   /** As `publish`, of a body that is in the log already; `LargeUpload` asks for room. */
-  publishLarge(topic: Topic, body: WrittenBody, dueMs: number): void {
+  publishLarge(
+    topic: Topic,
+    body: WrittenBody,
+    dueMs: number,
+    origin: Origin | null = null,
+  ): void {
     this.#checkAccepting();
     const { storage } = this;
     const sequence = storage.nextSequence;
-    this.#writeHead(storage.beginLargeMessage(topic.state, body, dueMs), sequence);
+    const wire = storage.beginLargeMessage(topic.state, body, dueMs, origin);
+    const wallMs = this.#writeHead(wire, sequence);
     storage.endMessage();
+    if (origin !== null) storage.completed(topic.state, origin, wallMs);
     storage.commitTo(topic.state);
     topic.messageCount++;
     topic.messageBytes += body.bytes;
@@ -474,13 +529,15 @@ export class Broker implements ChannelEffects {
     for (const state of states) this.topics.get(state.name)?.appended(nowMs, wallMs);
   }
 
-  /** Writes what a message has before its body. */
-  #writeHead(wire: number, sequence: number): void {
+  /** Writes what a message has before its body; returns its timestamp, Unix ms. */
+  #writeHead(wire: number, sequence: number): number {
     const { ring } = this.storage.log;
-    writeTimestampMs(ring, wire, this.clock.wallMs());
+    const wallMs = this.clock.wallMs();
+    writeTimestampMs(ring, wire, wallMs);
     ring[wire + MESSAGE_ATTEMPTS_OFFSET] = 0;
     ring[wire + MESSAGE_ATTEMPTS_OFFSET + 1] = 0;
     writeMessageId(ring, wire + MESSAGE_ID_OFFSET, this.storage.nodeId, sequence);
+    return wallMs;
   }
 
   #checkAccepting(): void {

@@ -25,7 +25,7 @@ import {
 import { authorizationProblems, authorizationSettings } from "./authorization_settings.ts";
 import { statisticsSettings } from "./config_statistics.ts";
 import { nsqdFlagsWithoutEffect } from "./nsqd_flags.ts";
-import { ACK_MODES, QUOTA_ACTIONS } from "./storage/mod.ts";
+import { ACK_MODES, DEDUP_SEQUENCES_MAX, QUOTA_ACTIONS } from "./storage/mod.ts";
 import { brokenTlsRelations, hasTls, tlsSettings } from "./tls_settings.ts";
 
 /** The longest silence of a client that negotiates no heartbeat interval: two of them. No flag. */
@@ -65,6 +65,7 @@ function allSettings(hostname: string) {
     ...networkSettings(hostname),
     ...discoverySettings(),
     ...storageSettings(),
+    ...dedupSettings(),
     ...messageSettings(),
     ...clientSettings(),
     ...statisticsSettings(),
@@ -306,6 +307,44 @@ function storageSettings() {
       kind: bytes({ min: MIB, max: 65_536 * MIB }),
       default: "256MiB",
       doc: "Bytes of publishes being received or waiting for the disk, over all connections.",
+      group,
+    }),
+  };
+}
+
+function dedupSettings() {
+  const group = "Producers with sequences";
+  return {
+    dedupWindowMs: setting({
+      name: "dedup-window",
+      kind: durationMs({ min: 1000 }),
+      default: "10m",
+      doc: "How long a topic remembers a producer that publishes nothing more to it with a " +
+        "sequence. A publish that is sent again later is stored again.",
+      group,
+    }),
+    dedupSequences: setting({
+      name: "dedup-sequences",
+      kind: integer({ min: 64, max: DEDUP_SEQUENCES_MAX }),
+      default: 65_536,
+      doc:
+        "Sequences of a producer that a topic tells apart, from its highest down. What is below " +
+        "is refused with E_SEQUENCE_TOO_OLD.",
+      group,
+    }),
+    dedupProducers: setting({
+      name: "dedup-producers",
+      kind: integer({ min: 1, max: 65_536 }),
+      default: 1024,
+      doc: "Producers that a topic remembers; one more, and the one idle longest is forgotten.",
+      group,
+    }),
+    dedupBytesMax: setting({
+      name: "dedup-bytes-max",
+      kind: bytes({ min: MIB, max: 65_536 * MIB }),
+      default: "64MiB",
+      doc: "Memory for what is remembered of producers, over all topics. What would need more is " +
+        "refused with E_THROTTLED.",
       group,
     }),
   };

@@ -11,7 +11,13 @@
  */
 import { type Clock, invariant } from "@sluice/shared/runtime";
 import type { Topic } from "./queue/mod.ts";
-import { type Storage, WIRE_HEADER_BYTES, WrittenBody } from "./storage/mod.ts";
+import {
+  type Origin,
+  PRODUCER_ATTRIBUTE_BYTES,
+  type Storage,
+  WIRE_HEADER_BYTES,
+  WrittenBody,
+} from "./storage/mod.ts";
 
 /** How long a peer may take for one part. */
 export const UPLOAD_PART_MS_MAX = 60_000;
@@ -25,7 +31,7 @@ export interface UploadBroker {
   admit(): void;
   stage(bytes: number): boolean;
   unstage(bytes: number): void;
-  publishLarge(topic: Topic, body: WrittenBody, dueMs: number): void;
+  publishLarge(topic: Topic, body: WrittenBody, dueMs: number, origin: Origin | null): void;
 }
 
 /** See the module. */
@@ -97,14 +103,17 @@ export class LargeUpload {
   }
 
   /**
-   * All bytes are here: makes a message of them, `dueMs` as for `Broker.publish`. False when there is
+   * All bytes are here: makes a message of them, `dueMs` and `origin` as for `Broker.publish`. False when there is
    * no room yet. Throws `RefusedError`.
    */
-  finish(topic: Topic, dueMs: number): boolean {
+  finish(topic: Topic, dueMs: number, origin: Origin | null = null): boolean {
     if (!this.#flush()) return false;
     const { storage } = this.#broker;
-    if (!storage.hasPartRoom(WIRE_HEADER_BYTES, this.#body.parts.length)) return false;
-    this.#broker.publishLarge(topic, this.#body, dueMs);
+    const bytes = origin === null
+      ? WIRE_HEADER_BYTES
+      : WIRE_HEADER_BYTES + PRODUCER_ATTRIBUTE_BYTES;
+    if (!storage.hasPartRoom(bytes, this.#body.parts.length)) return false;
+    this.#broker.publishLarge(topic, this.#body, dueMs, origin);
     this.#end();
     return true;
   }

@@ -5,6 +5,7 @@ export type RefusalCode =
   | "exiting"
   | "storage"
   | "throttled"
+  | "sequence_too_old"
   | "too_many_topics"
   | "too_many_channels";
 

@@ -506,6 +506,12 @@ export function brokerOptions(settings: ServiceSettings): BrokerOptions {
       bodyBytesMax: values.maxMsgSizeBytes,
       finishSyncIntervalMs: values.finishSyncIntervalMs,
       ackMode: values.ackMode,
+      dedup: {
+        windowMs: values.dedupWindowMs,
+        sequences: values.dedupSequences,
+        producers: values.dedupProducers,
+        bytes: values.dedupBytesMax,
+      },
       compaction: {
         rateBytes: values.compactionRateBytes,
         // A small file would never have as much that is dead.
@@ -546,6 +552,7 @@ function identifyOptions(
 ): IdentifyOptions {
   return {
     version: REPORTED_VERSION,
+    producers: true,
     rdyCountMax: values.maxRdyCount,
     heartbeatIntervalMsDefault: CLIENT_TIMEOUT_MS / 2,
     heartbeatIntervalMsMax: values.maxHeartbeatIntervalMs,

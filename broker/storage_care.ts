@@ -147,6 +147,8 @@ export class StorageCare {
     this.#timer = clock.setTimer(MAINTAIN_MS, () => {
       const nowMs = clock.monoMs();
       for (const upload of [...uploads]) upload.check(nowMs);
+      const wallMs = clock.wallMs();
+      for (const { dedup } of storage.state.topics.values()) dedup?.forgetIdle(wallMs);
       this.quotas.report(nowMs);
       this.evictor.run()
         .then(() => storage.maintain(this.guard.isClosed))

@@ -9,11 +9,20 @@
  * text mpub   = message *( LF message )                ; empty lines are skipped, CR is kept
  * binary mpub = int32-count *( int32-size message )    ; the body of MPUB
  * ```
+ *
+ * With the headers `Sluice-Producer` and `Sluice-Sequence` a request is one publish of that producer: a
+ * repeat stores nothing and gets the 200 of the first one, with {@linkcode DUPLICATE_HEADER}, once that is
+ * on disk. A batch must fit one group then, so that all of it is stored or nothing.
  */
 import { errorReply, HttpError, parseQuery, readBody, textReply } from "@sluice/shared/http";
-import { isValidName, MpubScanner } from "@sluice/shared/protocol";
+import {
+  isValidName,
+  MpubScanner,
+  parseProducerId,
+  PRODUCER_SEQUENCE_MAX,
+} from "@sluice/shared/protocol";
 import { InvariantError } from "@sluice/shared/runtime";
-import type { Broker, LargeUpload } from "../broker.ts";
+import { type Broker, type LargeUpload, type Origin, PRODUCER_ATTRIBUTE_BYTES } from "../broker.ts";
 import type { Topic } from "../queue/mod.ts";
 import { ChunkReader } from "./chunk_reader.ts";
 import { refusal, THROTTLED } from "./http_refusal.ts";
@@ -31,8 +40,13 @@ export interface HttpPublisherOptions {
 
 /** When a publish that was refused for want of disk space may be tried again. */
 const RETRY_AFTER: readonly [string, string][] = [["Retry-After", "1"]];
+const PRODUCER_HEADER = "Sluice-Producer";
+const SEQUENCE_HEADER = "Sluice-Sequence";
+/** Says that the publish was stored before. */
+export const DUPLICATE_HEADER = "Sluice-Duplicate";
 const LINE_FEED = 0x0a;
 const DIGITS_REGEXP = /^\d{1,15}$/;
+const SEQUENCE_REGEXP = /^\d{1,16}$/;
 
 /** Messages within a body that was checked. `each` makes no list: a body may hold millions. */
 interface Parts {
@@ -65,11 +79,17 @@ export class HttpPublisher {
       const query = this.#query(request);
       const topic = this.#topic(query);
       const dueMs = this.#dueMs(query);
-      await this.#write(topic, body, {
-        count: 1,
-        largest: body.length,
-        each: () => [{ start: 0, end: body.length }],
-      }, dueMs);
+      return await this.#write(
+        topic,
+        body,
+        {
+          count: 1,
+          largest: body.length,
+          each: () => [{ start: 0, end: body.length }],
+        },
+        dueMs,
+        await this.#origin(request),
+      );
     });
   }
 
@@ -105,6 +125,7 @@ export class HttpPublisher {
       // A topic is made when the message is there; one that is full need not wait for that.
       this.#admit(broker.topics.get(checkTopic(query)));
       this.#dueMs(query);
+      const origin = await this.#origin(request);
       while (true) {
         const chunk = await reader.read().catch(() => undefined);
         if (isLate || chunk === undefined) throw new HttpError(408, "BODY_INCOMPLETE");
@@ -128,18 +149,26 @@ export class HttpPublisher {
       if (bytes === 0) throw new HttpError(400, "MSG_EMPTY");
       const topic = this.#topic(query);
       const dueMs = this.#dueMs(query);
+      let isRepeat = false;
       if (upload === null) {
-        await this.#write(topic, gathered, {
-          count: 1,
-          largest: bytes,
-          each: () => [{ start: 0, end: bytes }],
-        }, dueMs);
+        isRepeat = await this.#write(
+          topic,
+          gathered,
+          {
+            count: 1,
+            largest: bytes,
+            each: () => [{ start: 0, end: bytes }],
+          },
+          dueMs,
+          origin,
+        );
       } else {
         this.#admit(topic);
-        const into = await this.#finish(upload, topic, dueMs);
-        await broker.confirmable(into, broker.position);
+        const { into, firstEnd } = await this.#finish(upload, topic, dueMs, origin);
+        isRepeat = firstEnd !== null;
+        await broker.confirmable(into, firstEnd ?? broker.position);
       }
-      return textReply("OK");
+      return okReply(isRepeat);
     } catch (error) {
       reader.cancel().catch(() => {});
       if (error instanceof HttpError) return httpErrorReply(error);
@@ -170,16 +199,16 @@ export class HttpPublisher {
       const topic = this.#topic(query);
       const dueMs = this.#dueMs(query);
       const parts = isBinary(query.get("binary")) ? this.#binaryParts(body) : this.#lines(body);
-      await this.#write(topic, body, parts, dueMs);
+      return await this.#write(topic, body, parts, dueMs, await this.#origin(request));
     });
   }
 
-  /** Reads a body, within the memory that all publishes share until they are on disk. */
+  /** Reads a body, within the memory that all publishes share until they are on disk. `publish` tells of a repeat. */
   async #answer(
     request: Request,
     bytesMax: number,
     tooLarge: string,
-    publish: (body: Uint8Array) => Promise<void>,
+    publish: (body: Uint8Array) => Promise<boolean>,
   ): Promise<Response> {
     const broker = this.#broker;
     const declared = Number(request.headers.get("content-length") ?? bytesMax);
@@ -199,8 +228,7 @@ export class HttpPublisher {
       return errorReply(429, "TOO_MANY_BYTES");
     }
     try {
-      await publish(await this.#receive(request, bytesMax, tooLarge));
-      return textReply("OK");
+      return okReply(await publish(await this.#receive(request, bytesMax, tooLarge)));
     } catch (error) {
       if (error instanceof HttpError) return httpErrorReply(error);
       if (error instanceof InvariantError) throw error;
@@ -260,6 +288,23 @@ export class HttpPublisher {
     return deferMs === 0 ? 0 : this.#broker.clock.wallMs() + deferMs;
   }
 
+  /** Whose publish a request is; null when its headers do not say. */
+  async #origin({ headers }: Request): Promise<Origin | null> {
+    const id = headers.get(PRODUCER_HEADER);
+    const text = headers.get(SEQUENCE_HEADER);
+    if (id === null && text === null) return null;
+    const producer = parseProducerId(id ?? "");
+    if (producer === null) throw new HttpError(400, "INVALID_PRODUCER");
+    const sequence = text !== null && SEQUENCE_REGEXP.test(text) ? Number(text) : Infinity;
+    if (sequence > PRODUCER_SEQUENCE_MAX) throw new HttpError(400, "INVALID_SEQUENCE");
+    try {
+      await this.#broker.storage.allowProducers();
+    } catch (error) {
+      throw refusal(error);
+    }
+    return { producer, sequence };
+  }
+
   #lines(body: Uint8Array): Parts {
     let count = 0;
     let largest = 0;
@@ -288,23 +333,40 @@ export class HttpPublisher {
     };
   }
 
-  /** Writes the messages, in one group when they fit one, and waits for the disk. */
+  /**
+   * Writes the messages, in one group when they fit one, and waits for the disk. Returns whether they
+   * are a repeat: then only for the first ones.
+   */
   async #write(
     topic: Topic,
     body: Uint8Array,
     parts: Parts,
     dueMs: number,
-  ): Promise<void> {
+    origin: Origin | null,
+  ): Promise<boolean> {
     const broker = this.#broker;
     const isWhole = broker.storage.fitsGroup(body.length, parts.count) &&
       !broker.isLarge(parts.largest);
+    if (origin !== null && !isWhole) throw new HttpError(413, "BODY_TOO_BIG");
     this.#admit(topic);
-    while (isWhole && !broker.hasRoom(body.length, parts.count)) {
+    const bytes = body.length + (origin === null ? 0 : PRODUCER_ATTRIBUTE_BYTES);
+    while (isWhole && !broker.hasRoom(bytes, parts.count)) {
       await broker.room();
       this.#admit(topic);
     }
     let into = topic;
+    let left = parts.count;
     try {
+      if (origin !== null) {
+        // From here on nobody else has a turn before all of it is written.
+        if (into.deleted) into = broker.ensureTopic(into.state.name);
+        const firstEnd = broker.repeatEnd(into, origin);
+        if (firstEnd !== null) {
+          await broker.confirmable(into, firstEnd);
+          return true;
+        }
+        broker.admitOrigin(into, origin);
+      }
       for (const { start, end } of parts.each()) {
         if (broker.isLarge(end - start)) {
           into = await this.#writeLarge(into, body, start, end, dueMs);
@@ -312,20 +374,33 @@ export class HttpPublisher {
         }
         while (!isWhole && !broker.hasRoom(end - start, 1)) await broker.room();
         if (into.deleted) into = broker.ensureTopic(into.state.name);
-        broker.publish(into, body, start, end, dueMs);
+        // Only what is whole has an origin; its last message has it.
+        broker.publish(into, body, start, end, dueMs, --left === 0 ? origin : null);
       }
       await broker.confirmable(into, broker.position);
+      return false;
     } catch (error) {
       throw refusal(error);
     }
   }
 
-  /** Makes a message of an upload, waiting for room; returns the topic that has it. */
-  async #finish(upload: LargeUpload, topic: Topic, dueMs: number): Promise<Topic> {
+  /**
+   * Makes a message of an upload, waiting for room; returns the topic that has it, and for a repeat where
+   * the first one ends.
+   */
+  async #finish(
+    upload: LargeUpload,
+    topic: Topic,
+    dueMs: number,
+    origin: Origin | null = null,
+  ): Promise<{ into: Topic; firstEnd: number | null }> {
     const broker = this.#broker;
     for (let into = topic;; await broker.room()) {
       if (into.deleted) into = broker.ensureTopic(into.state.name);
-      if (upload.finish(into, dueMs)) return into;
+      const firstEnd = origin === null ? null : broker.repeatEnd(into, origin);
+      if (firstEnd !== null) return { into, firstEnd };
+      if (origin !== null) broker.admitOrigin(into, origin);
+      if (upload.finish(into, dueMs, origin)) return { into, firstEnd };
     }
   }
 
@@ -344,7 +419,7 @@ export class HttpPublisher {
         at += upload.store(body, at, end);
         if (at < end) await broker.room();
       }
-      return await this.#finish(upload, topic, dueMs);
+      return (await this.#finish(upload, topic, dueMs)).into;
     } finally {
       upload.abandon();
     }
@@ -369,6 +444,10 @@ function grown(
   const larger = new Uint8Array(Math.max(needed, Math.min(bytesMax, 2 * bytes.length)));
   larger.set(bytes.subarray(0, length));
   return larger;
+}
+
+function okReply(isRepeat: boolean): Response {
+  return textReply("OK", 200, isRepeat ? [[DUPLICATE_HEADER, "true"]] : []);
 }
 
 function httpErrorReply({ status, code }: HttpError): Response {

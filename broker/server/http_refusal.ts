@@ -17,6 +17,8 @@ export function refusal(error: unknown): HttpError {
       return new HttpError(503, "STORAGE_FAULT");
     case "throttled":
       return new HttpError(429, THROTTLED);
+    case "sequence_too_old":
+      return new HttpError(409, "SEQUENCE_TOO_OLD");
     case "too_many_topics":
       return new HttpError(429, "TOO_MANY_TOPICS");
     case "too_many_channels":

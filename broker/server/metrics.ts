@@ -293,6 +293,38 @@ export function registerMetrics(registry: MetricsRegistry, source: () => Metrics
     "Messages given up with them, once for each channel that was owed them.",
     () => source().broker.evictor.messageCount,
   );
+  const repeats = () => source().broker.repeats;
+  const dedup = () => source().broker.storage.state.dedup;
+  counter(
+    "sluice_dedup_repeats_total",
+    "Publishes with a sequence that were stored before: answered, not stored again.",
+    () => repeats().answered,
+  );
+  counter(
+    "sluice_dedup_too_old_total",
+    "Publishes refused because their sequence is below their producer's window.",
+    () => repeats().tooOld,
+  );
+  counter(
+    "sluice_dedup_throttled_total",
+    "Publishes with a sequence refused because dedup-bytes-max is in use.",
+    () => repeats().throttled,
+  );
+  counter(
+    "sluice_dedup_displaced_producers_total",
+    "Producers forgotten before dedup-window because their topic had too many.",
+    () => dedup().displaced,
+  );
+  gauge(
+    "sluice_dedup_producers",
+    "Producers remembered, once for each topic.",
+    () => dedup().producers,
+  );
+  gauge(
+    "sluice_dedup_bytes",
+    "Memory that holds what is remembered of producers, about.",
+    () => dedup().bytes,
+  );
   gauge(
     "sluice_log_damage",
     "Damaged places found when the log was opened.",

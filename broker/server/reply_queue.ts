@@ -55,9 +55,9 @@ export class ReplyQueue {
   }
 
   /** Adds a frame; `position` is 0 when it confirms nothing. */
-  frame(frame: Uint8Array, position: number): void {
+  frame(frame: Uint8Array, position: number, isRelaxed = false): void {
     if (this.#held.length === 0 && position === 0) return this.#outbox.add(frame);
-    this.#held.push({ position, isRelaxed: false, group: -1, oks: 0, frame });
+    this.#held.push({ position, isRelaxed, group: -1, oks: 0, frame });
     this.#heldBytes += ENTRY_BYTES + frame.length;
   }
 

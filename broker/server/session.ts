@@ -12,6 +12,8 @@
  *   ({@linkcode Session.blocked}) and so stops reading: the client waits, nothing grows.
  * - A body above the broker's threshold is not gathered: it goes to the log in parts as it arrives,
  *   and comes from there in parts when it is delivered.
+ * - A producer that IDENTIFY has named may number its publishes: a repeat stores nothing and is
+ *   answered as the first one is, once that is on disk. It needs no room and no free disk.
  * - While it is asked elsewhere what the client may do, the session stops in front of the command in the
  *   same way: see `session_access.ts`.
  * - A fatal error ends the session once everything before it has been answered.
@@ -21,6 +23,7 @@
 import {
   authDisabled,
   badProtocol,
+  batchNotWhole,
   checkAuth,
   checkFin,
   checkMessageSize,
@@ -55,9 +58,13 @@ import {
   parseMessageId,
   parseRdy,
   parseReq,
+  parseSequence,
+  parseSpubDefer,
   ProtocolError,
   publishFailed,
   type PublishVerb,
+  type SequencedVerb,
+  sequenceTooOld,
   subFailed,
   throttled,
   tlsRequired,
@@ -68,7 +75,13 @@ import {
   wrongState,
 } from "@sluice/shared/protocol";
 import { invariant } from "@sluice/shared/runtime";
-import { type Broker, type LargeUpload, RefusedError } from "../broker.ts";
+import {
+  type Broker,
+  type LargeUpload,
+  type Origin,
+  PRODUCER_ATTRIBUTE_BYTES,
+  RefusedError,
+} from "../broker.ts";
 import type {
   Channel,
   Consumer,
@@ -137,6 +150,9 @@ export class Session implements ConsumerPort, LinkOwner {
   #subscription: Subscription | null = null;
   #verb: Verb = Verb.UNKNOWN;
   #deferMs = 0;
+  #sequence = 0;
+  /** Resolves when it is known whether the folder takes producers; null when that is not asked for. */
+  #allowing: Promise<void> | null = null;
   /** The event to handle again once the broker has room. */
   #retry: CommandEvent | null = null;
   #stagedBytes = 0;
@@ -323,7 +339,7 @@ export class Session implements ConsumerPort, LinkOwner {
           break;
       }
       if (this.#retry !== null) {
-        const pending = this.access?.pending ?? null;
+        const pending = this.#allowing ?? this.access?.pending ?? null;
         if (pending === null) this.#link.blockForRoom();
         else this.#link.blockUntil(pending);
         return;
@@ -341,13 +357,17 @@ export class Session implements ConsumerPort, LinkOwner {
       case Verb.PUB:
         return this.#expectPublish(checkPub(line));
       case Verb.MPUB:
-        return this.#expectMpub(checkMpub(line));
+        return this.#expectMpub(Verb.MPUB, checkMpub(line));
       case Verb.DPUB: {
         const deferMs = parseDpub(line, this.#options.deferMsMax);
         if (typeof deferMs !== "number") return this.#fatal(deferMs);
         this.#deferMs = deferMs;
         return this.#decoder.expectBody();
       }
+      case Verb.SPUB:
+      case Verb.SMPUB:
+        if (this.settings.producer === null) return this.#fatal(unknownCommand(line));
+        return this.#expectSequenced(line.verb);
       case Verb.RDY:
         return this.#rdy();
       case Verb.REQ:
@@ -380,9 +400,45 @@ export class Session implements ConsumerPort, LinkOwner {
   }
 
   /** Unlike PUB and DPUB, MPUB is authorized before its body is read, as in nsqd. */
-  #expectMpub(refusal: ProtocolError | undefined): void {
+  #expectMpub(
+    verb: typeof Verb.MPUB | typeof Verb.SMPUB,
+    refusal: ProtocolError | undefined,
+  ): void {
     if (refusal !== undefined) this.#fatal(refusal);
-    else if (this.#mayPublish(Verb.MPUB, CommandEvent.LINE)) this.#decoder.expectBody();
+    else if (this.#mayPublish(verb, CommandEvent.LINE)) this.#decoder.expectBody();
+  }
+
+  #expectSequenced(verb: SequencedVerb): void {
+    const { line } = this.#decoder;
+    const sequence = parseSequence(verb, line);
+    if (typeof sequence !== "number") return this.#fatal(sequence);
+    this.#sequence = sequence;
+    if (verb === Verb.SMPUB) return this.#expectMpub(verb, undefined);
+    const deferMs = parseSpubDefer(line, this.#options.deferMsMax);
+    if (typeof deferMs !== "number") return this.#fatal(deferMs);
+    this.#deferMs = deferMs;
+    this.#decoder.expectBody();
+  }
+
+  /** Whose publish the command at hand is. */
+  #origin(): Origin {
+    const { producer } = this.settings;
+    invariant(producer !== null, "a publish with a sequence has a producer");
+    return { producer, sequence: this.#sequence };
+  }
+
+  /** Whether a publish is a repeat; it is answered then. Throws `RefusedError`. */
+  #answersRepeat(origin: Origin): boolean {
+    const { line } = this.#decoder;
+    const broker = this.#broker;
+    const name = nameText(line.buffer, line.paramStart(0), line.paramEnd(0));
+    // A topic that is not there is not made for the question.
+    const topic = broker.topics.get(name);
+    const end = broker.repeatEnd(topic, origin);
+    if (topic === undefined || end === null) return false;
+    this.#unstage();
+    this.#link.confirmAt(end, broker.storage.isRelaxed(topic.state));
+    return true;
   }
 
   /** Whether a publish is authorized. If not yet, `event` is handled again once that is known. */
@@ -406,8 +462,12 @@ export class Session implements ConsumerPort, LinkOwner {
       case Verb.DPUB:
         refusal = checkMessageSize(Verb.DPUB, bodySize, messageBytesMax);
         break;
+      case Verb.SPUB:
+        refusal = checkMessageSize(Verb.SPUB, bodySize, messageBytesMax);
+        break;
       case Verb.MPUB:
-        refusal = checkMpubBodySize(bodySize, bodyBytesMax);
+      case Verb.SMPUB:
+        refusal = checkMpubBodySize(bodySize, bodyBytesMax, this.#verb);
         break;
       case Verb.IDENTIFY:
       case Verb.AUTH:
@@ -415,7 +475,7 @@ export class Session implements ConsumerPort, LinkOwner {
         break;
     }
     if (refusal !== undefined) return this.#fatal(refusal);
-    if (this.#verb === Verb.MPUB) this.#mpub.begin(bodySize, true);
+    if (isBatch(this.#verb)) this.#mpub.begin(bodySize, true);
     else if (this.#broker.isLarge(bodySize) && isPublish(this.#verb)) {
       return this.#beginUpload(this.#verb);
     }
@@ -463,13 +523,16 @@ export class Session implements ConsumerPort, LinkOwner {
         this.#uploadedBytes = 0;
         return;
       }
-      const dueMs = verb === Verb.DPUB && this.#deferMs > 0
+      const dueMs = verb !== Verb.PUB && this.#deferMs > 0
         ? this.#broker.clock.wallMs() + this.#deferMs
         : 0;
       if (isTaken) {
+        const origin = verb === Verb.SPUB ? this.#origin() : null;
+        if (origin !== null && this.#answersRepeat(origin)) return;
         const topic = this.#targets();
         this.#broker.admitTo(topic);
-        if (upload.finish(topic, dueMs)) {
+        if (origin !== null) this.#broker.admitOrigin(topic, origin);
+        if (upload.finish(topic, dueMs, origin)) {
           this.#upload = null;
           return this.#confirm(topic, 1);
         }
@@ -495,8 +558,12 @@ export class Session implements ConsumerPort, LinkOwner {
         return this.#publish(Verb.PUB, 0);
       case Verb.DPUB:
         return this.#publish(Verb.DPUB, this.#deferMs);
+      case Verb.SPUB:
+        return this.#publish(Verb.SPUB, this.#deferMs, this.#origin());
       case Verb.MPUB:
-        return this.#publishMany();
+        return this.#publishMany(Verb.MPUB, null);
+      case Verb.SMPUB:
+        return this.#publishMany(Verb.SMPUB, this.#origin());
       case Verb.IDENTIFY:
         return this.#identify();
       case Verb.AUTH:
@@ -517,28 +584,31 @@ export class Session implements ConsumerPort, LinkOwner {
     this.#link.reply(answer);
   }
 
-  #publish(verb: PublishVerb, deferMs: number): void {
+  #publish(verb: PublishVerb, deferMs: number, origin: Origin | null = null): void {
     const { bodyBuffer, bodyStart, bodyEnd } = this.#decoder;
     const broker = this.#broker;
     if (!this.#mayPublish(verb, CommandEvent.BODY)) return;
     let topic: Topic;
     try {
+      if (origin !== null && this.#answersRepeat(origin)) return;
       broker.admit();
-      if (!broker.hasRoom(bodyEnd - bodyStart, 1)) {
+      if (!broker.hasRoom(bodyEnd - bodyStart + originBytes(origin), 1)) {
         this.#retry = CommandEvent.BODY;
         return;
       }
       topic = this.#targets();
       broker.admitTo(topic);
+      if (origin !== null) broker.admitOrigin(topic, origin);
       const dueMs = deferMs === 0 ? 0 : broker.clock.wallMs() + deferMs;
-      broker.publish(topic, bodyBuffer, bodyStart, bodyEnd, dueMs);
+      broker.publish(topic, bodyBuffer, bodyStart, bodyEnd, dueMs, origin);
     } catch (error) {
       return this.#refused(verb, error);
     }
     this.#confirm(topic, 1);
   }
 
-  #publishMany(): void {
+  /** With an `origin` all of it is one publish, stored whole or not at all: its last message has it. */
+  #publishMany(verb: typeof Verb.MPUB | typeof Verb.SMPUB, origin: Origin | null): void {
     const { bodyBuffer, bodyStart, bodyEnd } = this.#decoder;
     const scanner = this.#mpub;
     const refusal = scanner.check(bodyBuffer, bodyStart, bodyEnd);
@@ -553,17 +623,21 @@ export class Session implements ConsumerPort, LinkOwner {
     const bytes = bodyEnd - bodyStart;
     const isWhole = storage.fitsGroup(bytes, scanner.messageCount) &&
       !this.#broker.isLarge(scanner.largestBytes);
+    if (origin !== null && !isWhole) return this.#fatal(batchNotWhole(bytes));
     let topic: Topic;
+    let left = scanner.messageCount;
     try {
+      if (origin !== null && this.#answersRepeat(origin)) return;
       // What has begun goes on to its end.
       if (!this.#walking) this.#broker.admit();
-      if (isWhole && !this.#broker.hasRoom(bytes, scanner.messageCount)) {
+      if (isWhole && !this.#broker.hasRoom(bytes + originBytes(origin), left)) {
         this.#retry = CommandEvent.BODY;
         return;
       }
       topic = this.#targets();
       if (!this.#walking) {
         this.#broker.admitTo(topic);
+        if (origin !== null) this.#broker.admitOrigin(topic, origin);
         scanner.rewind();
         this.#walking = scanner.nextMessage(bodyBuffer, bodyStart);
       }
@@ -578,11 +652,13 @@ export class Session implements ConsumerPort, LinkOwner {
           this.#retry = CommandEvent.BODY;
           return;
         }
-        this.#broker.publish(topic, bodyBuffer, messageStart, messageEnd, 0);
+        // Only what is whole has an origin: all of it is counted here.
+        const completes = --left === 0 ? origin : null;
+        this.#broker.publish(topic, bodyBuffer, messageStart, messageEnd, 0, completes);
         this.#walking = scanner.nextMessage(bodyBuffer, bodyStart);
       }
     } catch (error) {
-      return this.#refused(Verb.MPUB, error);
+      return this.#refused(verb, error);
     }
     this.#confirm(topic, scanner.messageCount);
   }
@@ -618,8 +694,9 @@ export class Session implements ConsumerPort, LinkOwner {
 
   #refused(verb: PublishVerb, error: unknown): void {
     if (!(error instanceof RefusedError)) throw error;
-    const isThrottled = error.code === "throttled";
-    this.#fatal((isThrottled ? throttled : publishFailed)(verb, error.message));
+    const { code, message } = error;
+    if (code === "sequence_too_old") return this.#fatal(sequenceTooOld(verb, message));
+    this.#fatal((code === "throttled" ? throttled : publishFailed)(verb, message));
   }
 
   #identify(): void {
@@ -629,6 +706,7 @@ export class Session implements ConsumerPort, LinkOwner {
     if (request instanceof ProtocolError) return this.#fatal(request);
     const result = negotiateIdentify(request, this.#options.identify);
     if (result instanceof ProtocolError) return this.#fatal(result);
+    if (result.settings.producer !== null && !this.#allowProducers()) return;
     const upgrades = needsUpgrade(result.settings);
     if (upgrades && this.connection.isUpgraded) {
       return this.#fatal(identifyFailed("the connection is upgraded already"));
@@ -641,6 +719,26 @@ export class Session implements ConsumerPort, LinkOwner {
     if (upgrades) return this.#link.upgrade(() => this.#upgrade(reply));
     this.#settleLink();
     this.#link.reply(reply);
+  }
+
+  /** Whether messages may name producers. If not yet, IDENTIFY is handled again once that is known. */
+  #allowProducers(): boolean {
+    const { storage, logger } = this.#broker;
+    if (storage.allowsProducers) {
+      this.#allowing = null;
+      return true;
+    }
+    if (this.#allowing !== null) {
+      this.#fatal(identifyFailed("the data folder cannot be prepared for producers"));
+      return false;
+    }
+    this.#allowing = storage.allowProducers().catch((error) =>
+      logger.warn("Cannot raise the folder's compatibility level for producers", {
+        error: String(error),
+      })
+    );
+    this.#retry = CommandEvent.BODY;
+    return false;
   }
 
   async #upgrade(reply: Uint8Array): Promise<void> {
@@ -745,7 +843,7 @@ export class Session implements ConsumerPort, LinkOwner {
   }
 
   #checkPartialMpub(): void {
-    if (this.#verb !== Verb.MPUB || this.#decoder.position !== "in_body") return;
+    if (!isBatch(this.#verb) || this.#decoder.position !== "in_body") return;
     const { bodyBuffer, bodyStart, bodyEnd } = this.#decoder;
     const refusal = this.#mpub.check(bodyBuffer, bodyStart, bodyEnd);
     if (refusal !== undefined) this.#fatal(refusal);
@@ -770,8 +868,16 @@ export class Session implements ConsumerPort, LinkOwner {
   }
 }
 
-function isPublish(verb: Verb): verb is typeof Verb.PUB | typeof Verb.DPUB {
-  return verb === Verb.PUB || verb === Verb.DPUB;
+function isPublish(verb: Verb): verb is typeof Verb.PUB | typeof Verb.DPUB | typeof Verb.SPUB {
+  return verb === Verb.PUB || verb === Verb.DPUB || verb === Verb.SPUB;
+}
+
+function isBatch(verb: Verb): boolean {
+  return verb === Verb.MPUB || verb === Verb.SMPUB;
+}
+
+function originBytes(origin: Origin | null): number {
+  return origin === null ? 0 : PRODUCER_ATTRIBUTE_BYTES;
 }
 
 /** What holds before IDENTIFY. */

@@ -16,7 +16,13 @@
  * - After a fatal error the connection is half closed, and what the client still sends is read and
  *   dropped for a moment: closing with unread bytes would take the error back from it.
  */
-import { encodeErrorFrame, HEARTBEAT_FRAME, publishFailed, Verb } from "@sluice/shared/protocol";
+import {
+  encodeErrorFrame,
+  HEARTBEAT_FRAME,
+  OK_FRAME,
+  publishFailed,
+  Verb,
+} from "@sluice/shared/protocol";
 import { type Connection, ConnectionError, type Timer } from "@sluice/shared/runtime";
 import type { Broker, DurableWaiter, Flushable } from "../broker.ts";
 import { type BodySource, Outbox, type OutboxListener } from "./outbox.ts";
@@ -123,10 +129,21 @@ export class SessionLink implements DurableWaiter, Flushable, OutboxListener {
     this.#await();
   }
 
+  /** Answers OK once what was put in the log up to `position` is; the same, for what is in it longer. */
+  confirmAt(position: number, isRelaxed: boolean): void {
+    const { log, confirmableEnd } = this.#broker.storage;
+    const isThere = position <= (isRelaxed ? confirmableEnd : log.durableEnd);
+    this.#reply(OK_FRAME, isThere ? 0 : position, isRelaxed);
+  }
+
   /** Sends a frame once the log is durable up to `position`, and after what was answered before. */
   reply(frame: Uint8Array, position = 0): void {
     const isDurable = position <= this.#broker.storage.log.durableEnd;
-    this.#replies.frame(frame, isDurable ? 0 : position);
+    this.#reply(frame, isDurable ? 0 : position, false);
+  }
+
+  #reply(frame: Uint8Array, position: number, isRelaxed: boolean): void {
+    this.#replies.frame(frame, position, isRelaxed);
     if (this.#replies.isEmpty) this.#flushLater();
     else this.#await();
   }

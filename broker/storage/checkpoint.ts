@@ -5,7 +5,7 @@
  * ```
  * checkpoint = header *topic end
  * header(1)  = format:u32
- * topic      = topic_begin *channel *large [policy] topic_end
+ * topic      = topic_begin *channel *large [dedup *(producer *sequences)] [policy] topic_end
  * topic_begin(2)   = number:u32 ephemeral:u8 name
  * channel    = channel_begin [*page floor] *requeue
  * channel_begin(3) = number:u32 includes:u64 paused:u8 start:u64 floor:u64 name
@@ -16,6 +16,9 @@
  * end(8)     = position:u64 next_topic:u32 next_channel:u32
  * policy(9)  = JSON                      ; of the topic; absent when nothing was decided for it
  * large(10)         = offset:u64 first:u64   ; a large message whose body begins in an earlier file
+ * dedup(11)         = includes:u64           ; the topic has had publishes with a sequence
+ * producer(12)      = id:16 last_ms:u64 low:u64 highest:u64   ; the one idle longest first
+ * sequences(13)     = as page, of what the producer's numbers are
  * ```
  *
  * It has one position at which replay begins (the file's), and each topic and channel has the
@@ -30,6 +33,9 @@
  *   to its topic is in them. What comes later finds the topic or channel and changes it.
  * - Large messages are those of the moment of the walk; replay adds later ones, and one that is
  *   finished meanwhile keeps a file for longer than it must, no more.
+ * - Who is remembered as a producer, and in which order, is as of `dedup`, its own `includes`; the numbers
+ *   of each are as of its turn, copied in one piece. Those of later records may be among them, and
+ *   are added once more by replay, which changes nothing.
  * - What was there when the walk came is visited, and nothing is waited for that came later: its
  *   creation is in the log behind the begin. What was made since then is made anew by replay, with all
  *   that is about it, and what was deleted after its turn is deleted.
@@ -38,7 +44,15 @@
  */
 import { LogError } from "@sluice/shared/log";
 import { ChunkReader, ChunkWriter, type SliceLimits } from "./checkpoint_chunk.ts";
+import {
+  DEDUP_LIMITS_DEFAULT,
+  DEDUP_SEQUENCES_MAX,
+  DedupBudget,
+  DedupWindow,
+} from "./dedup_window.ts";
+import type { DedupLimits, ProducerEntry } from "./dedup_window.ts";
 import { fillRun, findRuns, PAGE_WORDS } from "./finished_page.ts";
+import { PRODUCER_ID_BYTES } from "./records.ts";
 import { BrokerState, ChannelState, TopicState } from "./state.ts";
 import type { TopicPolicy } from "./topic_policy.ts";
 
@@ -54,6 +68,9 @@ const TOPIC_END = 7;
 const END = 8;
 const POLICY = 9;
 const LARGE = 10;
+const DEDUP = 11;
+const PRODUCER = 12;
+const SEQUENCES = 13;
 
 /** The runs of the page under work. One with more runs than fit is not larger as words. */
 const RUNS = new Uint16Array(2 * (PAGE_WORDS - 1));
@@ -96,6 +113,7 @@ export function* encodeCheckpoint(
       chunk.u64(offset);
       chunk.u64(first);
     }
+    if (topic.dedup !== null) yield* encodeDedup(chunk, topic.dedup, logEnd());
     if (chunk.isOver) yield chunk.take();
     writeTopicEnd(chunk, topic, logEnd());
   }
@@ -135,6 +153,35 @@ function* encodeChannel(
   }
 }
 
+function* encodeDedup(
+  chunk: ChunkWriter,
+  dedup: DedupWindow,
+  includes: number,
+): Generator<Uint8Array, void, void> {
+  // Before anybody else has a turn: these are the producers of `includes`.
+  const entries = dedup.entries();
+  chunk.work += 1 + entries.length / PAGE_WORK;
+  chunk.u8(DEDUP);
+  chunk.u64(includes);
+  for (const entry of entries) {
+    if (chunk.isOver) yield chunk.take();
+    writeProducer(chunk, entry);
+    for (const [number, page] of dedup.pagesOf(entry)) {
+      if (chunk.isOver) yield chunk.take();
+      writePage(chunk, number, page, SEQUENCES);
+    }
+  }
+}
+
+function writeProducer(chunk: ChunkWriter, { id, lastMs, low, highest }: ProducerEntry): void {
+  chunk.work++;
+  chunk.u8(PRODUCER);
+  for (const byte of id) chunk.u8(byte);
+  chunk.u64(lastMs);
+  chunk.u64(low);
+  chunk.u64(highest);
+}
+
 function writeTopicBegin(chunk: ChunkWriter, topic: TopicState): void {
   chunk.work++;
   chunk.u8(TOPIC_BEGIN);
@@ -158,11 +205,12 @@ function writePage(
   chunk: ChunkWriter,
   number: number,
   page: Uint32Array,
+  tag = PAGE,
 ): void {
   chunk.work += PAGE_WORK;
   const count = findRuns(page, RUNS);
   if (count === 0) return;
-  chunk.u8(PAGE);
+  chunk.u8(tag);
   chunk.u64(number);
   chunk.u16(Math.max(0, count));
   if (count < 0) {
@@ -201,20 +249,27 @@ export interface DecodedCheckpoint {
  */
 export async function decodeCheckpoint(
   chunks: AsyncIterable<Uint8Array>,
+  dedup: DedupLimits = DEDUP_LIMITS_DEFAULT,
 ): Promise<DecodedCheckpoint> {
-  const decoder = new Decoder();
+  const decoder = new Decoder(new BrokerState(new DedupBudget(dedup)));
   for await (const chunk of chunks) decoder.add(chunk);
   return decoder.finish();
 }
 
 /** Builds a state from entries as they come. */
 class Decoder {
-  readonly #state = new BrokerState();
+  readonly #state: BrokerState;
   #expectsHeader = true;
   #topic: TopicState | null = null;
   #channel: ChannelState | null = null;
   #end = -1;
   #bytes = 0;
+  /** The topic's, once it has a producer. */
+  #dedup: DedupWindow | null = null;
+
+  constructor(state: BrokerState) {
+    this.#state = state;
+  }
 
   add(bytes: Uint8Array): void {
     this.#bytes += bytes.length;
@@ -241,7 +296,7 @@ class Decoder {
       case CHANNEL_BEGIN:
         return this.#beginChannel(chunk);
       case PAGE:
-        return readPage(chunk, this.#openChannel());
+        return readPage(chunk, this.#openChannel().finished);
       case FLOOR:
         this.#openChannel().finished.raise(chunk.u64());
         return;
@@ -259,10 +314,21 @@ class Decoder {
         this.#openTopic().pinLarge(offset, chunk.u64());
         return;
       }
+      case DEDUP: {
+        const dedup = this.#openTopic().dedup = new DedupWindow(this.#state.dedup);
+        dedup.includes = chunk.u64();
+        return;
+      }
+      case PRODUCER:
+        this.#dedup = this.#openTopic().dedup;
+        return readProducer(chunk, this.#dedup);
+      case SEQUENCES:
+        return readPage(chunk, this.#openProducer());
       case TOPIC_END:
         readTopicEnd(chunk, this.#openTopic());
         this.#topic = null;
         this.#channel = null;
+        this.#dedup = null;
         return;
       case END:
         if (this.#topic !== null) throw malformed();
@@ -308,6 +374,11 @@ class Decoder {
     return this.#topic;
   }
 
+  #openProducer(): DedupWindow {
+    if (this.#dedup === null) throw malformed();
+    return this.#dedup;
+  }
+
   #openChannel(): ChannelState {
     if (this.#channel === null) throw malformed();
     return this.#channel;
@@ -319,7 +390,21 @@ function checkFormat(format: number): void {
   throw new LogError("newer_format", `Cannot read the checkpoint: format ${format}`);
 }
 
-function readPage(chunk: ChunkReader, channel: ChannelState): void {
+function readProducer(chunk: ChunkReader, dedup: DedupWindow | null): void {
+  const id = Uint8Array.from({ length: PRODUCER_ID_BYTES }, () => chunk.u8());
+  const lastMs = chunk.u64();
+  const low = chunk.u64();
+  const highest = chunk.u64();
+  if (dedup === null || low > highest || highest - low >= DEDUP_SEQUENCES_MAX) throw malformed();
+  dedup.restore({ id, lastMs, low, highest });
+}
+
+/** Who has pages. */
+interface PageOwner {
+  addPage(number: number, page: Uint32Array): void;
+}
+
+function readPage(chunk: ChunkReader, owner: PageOwner): void {
   const number = chunk.u64();
   const count = chunk.u16();
   const page = new Uint32Array(PAGE_WORDS);
@@ -330,7 +415,7 @@ function readPage(chunk: ChunkReader, channel: ChannelState): void {
     const first = chunk.u16();
     fillRun(page, first, chunk.u16() + 1);
   }
-  channel.finished.addPage(number, page);
+  owner.addPage(number, page);
 }
 
 function readTopicEnd(chunk: ChunkReader, topic: TopicState): void {

@@ -19,15 +19,17 @@ export const COMPATIBILITY_FILE = "COMPATIBILITY";
 export const POLICY_LEVELS: CompatibilityLevels = { reader: 2, writer: 2 };
 /** Level 3: there are large messages, or parts of them, and an entry of checkpoints about them. */
 export const LARGE_MESSAGE_LEVELS: CompatibilityLevels = { reader: 3, writer: 3 };
+/** Level 4: messages name their producers, and checkpoints have entries about them. */
+export const PRODUCER_LEVELS: CompatibilityLevels = { reader: 4, writer: 4 };
 /**
  * A log that still has its first file was compacted: without a checkpoint a release that does not know
  * that would not miss the events in it. Of a log whose first file is gone every release refuses that.
  */
 export const COMPACTED_START_LEVELS: CompatibilityLevels = POLICY_LEVELS;
 /** This release reads folders up to this level. */
-export const READER_LEVEL = 3;
+export const READER_LEVEL = 4;
 /** This release writes to folders up to this level. */
-export const WRITER_LEVEL = 3;
+export const WRITER_LEVEL = 4;
 /** No release comes near it; a number above it is damage. */
 const LEVEL_MAX = 65_535;
 const FILE_BYTES_MAX = 65_536;

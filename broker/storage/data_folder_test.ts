@@ -41,12 +41,12 @@ Deno.test("open() refuses a folder of another format", async () => {
 });
 
 Deno.test("open() refuses a folder that needs a newer release and changes nothing in it", async () => {
-  for (const levels of [`{"reader":1,"writer":4}`, `{"reader":4,"writer":4,"new":true}`]) {
+  for (const levels of [`{"reader":1,"writer":5}`, `{"reader":5,"writer":5,"new":true}`]) {
     const disk = new SimDisk();
     (await open(disk)).lock.release();
     const meta = text(disk, "broker.meta");
     put(disk, "COMPATIBILITY", levels);
-    await refuses(disk, "newer_format", /this one has 3 and 3\. A newer release has used it: use/);
+    await refuses(disk, "newer_format", /this one has 4 and 4\. A newer release has used it: use/);
     deepEqual([text(disk, "COMPATIBILITY"), text(disk, "broker.meta")], [levels, meta]);
   }
 });

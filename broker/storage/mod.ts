@@ -4,6 +4,7 @@ export {
   type CompactionOptions,
   type CompactionReport,
 } from "./compaction.ts";
+export * from "./dedup_window.ts";
 export * from "./due_heap.ts";
 export * from "./finished_set.ts";
 export * from "./large_body.ts";

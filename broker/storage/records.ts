@@ -7,6 +7,7 @@
  * attributes  = *attribute
  * attribute   = tag:u8 length:u8 value              ; unknown tags are kept and ignored
  * due(1)      = u64                                  ; tag 1: Unix ms before which nobody gets it
+ * producer(2) = id:16 sequence:u64                   ; tag 2: the publish that this message completes
  * wire        = timestamp_ns:i64be attempts:u16be id:16hex body   ; attempts is 0 in the log
  * finish(2)   = channel:u32 count:u32 first:u64 *varint           ; ascending, as differences
  * requeue(3)  = channel:u32 attempts:u32 offset:u64 due:u64       ; due 0: at once
@@ -35,6 +36,20 @@ export const WIRE_ID_OFFSET = 10;
 const DUE_TAG = 1;
 /** An attribute part that holds a due time and nothing else. */
 export const DUE_ATTRIBUTE_BYTES = 10;
+
+const PRODUCER_TAG = 2;
+/** Bytes of the id that a producer has chosen. */
+export const PRODUCER_ID_BYTES = 16;
+/** The attribute of a message that completes a publish with a sequence. */
+export const PRODUCER_ATTRIBUTE_BYTES = 2 + PRODUCER_ID_BYTES + 8;
+
+/** Whose publish something is, and which. */
+export interface Origin {
+  /** {@linkcode PRODUCER_ID_BYTES}; must not change. */
+  readonly producer: Uint8Array;
+  /** Whole, and at most 2^53 - 2. */
+  readonly sequence: number;
+}
 
 export const OFFSET_MAX = 2 ** 48 - 1;
 
@@ -106,31 +121,75 @@ export function readMessageHeader(
   header.topic = readU32(bytes, start);
   header.offset = readU32(bytes, start + 8) +
     (bytes[start + 4]! | (bytes[start + 5]! << 8)) * 2 ** 32;
-  const attributesBytes = bytes[start + 6]! | (bytes[start + 7]! << 8);
-  header.wireStart = start + MESSAGE_HEADER_BYTES + attributesBytes;
-  header.dueMs = attributesBytes === 0
-    ? 0
-    : readDue(bytes, start + MESSAGE_HEADER_BYTES, header.wireStart);
+  const length = bytes[start + 6]! | (bytes[start + 7]! << 8);
+  header.wireStart = start + MESSAGE_HEADER_BYTES + length;
+  header.dueMs = length === 0 ? 0 : readDue(bytes, start + MESSAGE_HEADER_BYTES, header.wireStart);
 }
 
-/** Writes a message record's header and, when `dueMs` is not 0, its due time; returns where the wire part goes. */
+/** Bytes of the attributes of a message; `dueMs` is 0 and `origin` null for what it does not have. */
+export function attributesBytes(dueMs: number, origin: Origin | null): number {
+  const dueBytes = dueMs === 0 ? 0 : DUE_ATTRIBUTE_BYTES;
+  return origin === null ? dueBytes : dueBytes + PRODUCER_ATTRIBUTE_BYTES;
+}
+
+/** Writes a message record's header with its {@linkcode attributesBytes}; returns where the wire part goes. */
 export function writeMessageHeader(
   view: DataView,
   start: number,
   topic: number,
   offset: number,
   dueMs: number,
+  origin: Origin | null = null,
 ): number {
   view.setUint32(start, topic, true);
   view.setUint16(start + 4, Math.floor(offset / 2 ** 32), true);
-  view.setUint16(start + 6, dueMs === 0 ? 0 : DUE_ATTRIBUTE_BYTES, true);
+  view.setUint16(start + 6, attributesBytes(dueMs, origin), true);
   view.setUint32(start + 8, offset >>> 0, true);
-  const attributes = start + MESSAGE_HEADER_BYTES;
-  if (dueMs === 0) return attributes;
-  view.setUint8(attributes, DUE_TAG);
-  view.setUint8(attributes + 1, 8);
-  writeU64(view, attributes + 2, dueMs);
-  return attributes + DUE_ATTRIBUTE_BYTES;
+  let at = start + MESSAGE_HEADER_BYTES;
+  if (dueMs !== 0) {
+    view.setUint8(at, DUE_TAG);
+    view.setUint8(at + 1, 8);
+    writeU64(view, at + 2, dueMs);
+    at += DUE_ATTRIBUTE_BYTES;
+  }
+  return origin === null ? at : writeProducer(view, at, origin);
+}
+
+function writeProducer(view: DataView, at: number, { producer, sequence }: Origin): number {
+  view.setUint8(at, PRODUCER_TAG);
+  view.setUint8(at + 1, PRODUCER_ID_BYTES + 8);
+  new Uint8Array(view.buffer, view.byteOffset + at + 2).set(producer);
+  writeU64(view, at + 2 + PRODUCER_ID_BYTES, sequence);
+  return at + PRODUCER_ATTRIBUTE_BYTES;
+}
+
+/**
+ * Where the producer's id is in a message record that starts at `start`, -1 when it has none. Its
+ * sequence follows the id: {@linkcode readSequence}.
+ */
+export function findProducer(bytes: Uint8Array, start: number, wireStart: number): number {
+  let at = start + MESSAGE_HEADER_BYTES;
+  while (at + 2 <= wireStart) {
+    const length = bytes[at + 1]!;
+    const isProducer = bytes[at] === PRODUCER_TAG && length === PRODUCER_ID_BYTES + 8;
+    if (isProducer && at + PRODUCER_ATTRIBUTE_BYTES <= wireStart) return at + 2;
+    at += 2 + length;
+  }
+  return -1;
+}
+
+/** The sequence behind a producer's id at `at`. */
+export function readSequence(bytes: Uint8Array, at: number): number {
+  const sequence = at + PRODUCER_ID_BYTES;
+  return readU32(bytes, sequence) + readU32(bytes, sequence + 4) * 2 ** 32;
+}
+
+/** The timestamp of a wire part, in whole ms. */
+export function readWireMs(bytes: Uint8Array, wireStart: number): number {
+  const view = viewOf(bytes);
+  // Rounded to less than 1 us: enough for whole ms.
+  const timestampNs = view.getUint32(wireStart) * 2 ** 32 + view.getUint32(wireStart + 4);
+  return Math.round(timestampNs / 1e6);
 }
 
 function readDue(bytes: Uint8Array, start: number, end: number): number {

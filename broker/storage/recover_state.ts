@@ -15,16 +15,21 @@ import {
   decodeEvent,
   decodeFinish,
   EVENT_KIND,
+  findProducer,
   FINISH_KIND,
   LARGE_MESSAGE_KIND,
+  MESSAGE_HEADER_BYTES,
   MESSAGE_KIND,
   type MessageHeader,
   PART_KIND,
   readMessageHeader,
   readRequeue,
+  readSequence,
+  readWireMs,
   REQUEUE_KIND,
   WIRE_HEADER_BYTES,
 } from "./records.ts";
+import { DEDUP_LIMITS_DEFAULT, DedupBudget, type DedupLimits } from "./dedup_window.ts";
 import { isRewritten } from "./file_usage.ts";
 import { firstPartOf, messageBytes } from "./large_body.ts";
 import { IndexPages, type OpenedSidecar } from "./index_pages.ts";
@@ -59,8 +64,9 @@ export async function recoverState(
   store: LogStore,
   pages = new IndexPages(store, INDEX_CACHE_BYTES_DEFAULT),
   progress: (replayedBytes: number, totalBytes: number) => void = () => {},
+  dedup: DedupLimits = DEDUP_LIMITS_DEFAULT,
 ): Promise<RecoveredState> {
-  const { state, position, end: syncedTo, bytes } = await newestCheckpoint(store);
+  const { state, position, end: syncedTo, bytes } = await newestCheckpoint(store, dedup);
   const damage: Damage[] = [];
   const replayFrom = replayStart(store.files, position);
   const sidecars = new Map<number, OpenedSidecar>();
@@ -120,11 +126,12 @@ export async function recoverState(
 
 async function newestCheckpoint(
   store: LogStore,
+  dedup: DedupLimits,
 ): Promise<DecodedCheckpoint & { readonly position: number }> {
   let failure: unknown = null;
   for (const position of await store.listCheckpoints()) {
     try {
-      return { ...await decodeCheckpoint(store.getCheckpoint(position)), position };
+      return { ...await decodeCheckpoint(store.getCheckpoint(position), dedup), position };
     } catch (error) {
       if (error instanceof LogError && error.code === "newer_format") throw error;
       failure = error;
@@ -138,7 +145,7 @@ async function newestCheckpoint(
       { cause: failure },
     );
   }
-  return { state: new BrokerState(), position: 0, end: 0, bytes: 0 };
+  return { state: new BrokerState(new DedupBudget(dedup)), position: 0, end: 0, bytes: 0 };
 }
 
 /** Start of the file in which replay begins: the one that holds the position. */
@@ -239,6 +246,9 @@ class Replay implements RecoveryVisitor {
             ? firstPartOf(bytes, header.wireStart + WIRE_HEADER_BYTES)
             : Infinity,
         );
+        if (header.wireStart > start + MESSAGE_HEADER_BYTES) {
+          this.#applySequence(header, bytes, start, position);
+        }
         return;
       }
       case FINISH_KIND:
@@ -263,6 +273,21 @@ class Replay implements RecoveryVisitor {
         );
     }
   }
+
+  /** If the message completes a publish with a sequence: all of it is on disk. */
+  #applySequence(
+    { topic: number, wireStart }: MessageHeader,
+    bytes: Uint8Array,
+    start: number,
+    position: number,
+  ): void {
+    const topic = this.#state.topicsByNumber.get(number);
+    const at = findProducer(bytes, start, wireStart);
+    if (topic === undefined || at < 0) return;
+    const sequence = readSequence(bytes, at);
+    const timeMs = readWireMs(bytes, wireStart);
+    this.#state.applySequence(topic, bytes, at, sequence, timeMs, 0, position);
+  }
 }
 
 /** Deferred messages of a run that somebody is still owed wait again. */
@@ -280,6 +305,7 @@ function settle(topic: TopicState | undefined, firstOffset: number, due: Float64
 }
 
 function forgetTopic(state: BrokerState, topic: TopicState): void {
+  topic.dedup?.close();
   state.topics.delete(topic.name);
   state.topicsByNumber.delete(topic.number);
   for (const channel of topic.channels.values()) state.channelsByNumber.delete(channel.number);

@@ -14,6 +14,7 @@
  * - A paused topic shows its channels nothing from `pausedAt` on.
  */
 import { LogError } from "@sluice/shared/log";
+import { DedupBudget, DedupWindow } from "./dedup_window.ts";
 import { DueHeap } from "./due_heap.ts";
 import { countUnfinished, FinishedSet } from "./finished_set.ts";
 import type { Event, Requeue } from "./records.ts";
@@ -81,6 +82,8 @@ export class TopicState {
   keptDue: number[] = [];
   /** Bodies that keep files before their messages'; ascending by offset. */
   largePins: LargePin[] = [];
+  /** The publishes with a sequence that it has; null while there was none. */
+  dedup: DedupWindow | null = null;
   #policy = NO_POLICY;
   #ackMode: AckMode | null = null;
 
@@ -190,6 +193,8 @@ export class BrokerState {
   orphanRecords = 0;
   /** Records below this position may name what was deleted before a checkpoint came to it. */
   orphansFrom = 0;
+
+  constructor(readonly dedup: DedupBudget = new DedupBudget()) {}
 
   /**
    * Applies a decision and returns what it created, if anything; in replay `position` is its record's.
@@ -325,6 +330,23 @@ export class BrokerState {
     known(topic, offset + 1);
   }
 
+  /**
+   * A message of a topic completes the publish `sequence` of the producer whose id is at
+   * `bytes[start]`; for the rest see `DedupWindow.add`.
+   */
+  applySequence(
+    topic: TopicState,
+    bytes: Uint8Array,
+    start: number,
+    sequence: number,
+    timeMs: number,
+    end: number,
+    position = Infinity,
+  ): void {
+    const dedup = topic.dedup ??= new DedupWindow(this.dedup);
+    if (position >= dedup.includes) dedup.add(bytes, start, sequence, timeMs, end);
+  }
+
   applyFinish(channelNumber: number, offset: number, position = Infinity): void {
     const channel = this.#channel(channelNumber, offset, position);
     if (channel !== null && position >= channel.includes) applyFinish(channel, offset);
@@ -349,6 +371,8 @@ export class BrokerState {
   }
 
   #deleteTopic(topic: TopicState): void {
+    topic.dedup?.close();
+    topic.dedup = null;
     for (const channel of topic.channels.values()) this.channelsByNumber.delete(channel.number);
     this.topicsByNumber.delete(topic.number);
     if (this.topics.get(topic.name) === topic) this.topics.delete(topic.name);

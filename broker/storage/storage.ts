@@ -28,12 +28,13 @@ import {
   type CompatibilityLevels,
   LARGE_MESSAGE_LEVELS,
   POLICY_LEVELS,
+  PRODUCER_LEVELS,
   raiseCompatibility,
 } from "./compatibility.ts";
 import type { SliceLimits } from "./checkpoint_chunk.ts";
 import { DataFolder, LOG_FOLDER, SEQUENCE_BLOCK } from "./data_folder.ts";
 import {
-  DUE_ATTRIBUTE_BYTES,
+  attributesBytes,
   encodeEvent,
   encodeFinish,
   type Event,
@@ -43,6 +44,7 @@ import {
   LARGE_MESSAGE_KIND,
   MESSAGE_HEADER_BYTES,
   MESSAGE_KIND,
+  type Origin,
   REQUEUE_BYTES,
   REQUEUE_KIND,
   WIRE_HEADER_BYTES,
@@ -56,6 +58,7 @@ import {
   type CompactionReport,
   Compactor,
 } from "./compaction.ts";
+import type { DedupLimits } from "./dedup_window.ts";
 import { tableBytes, writeTable } from "./large_body.ts";
 import {
   LARGE_BODY_BYTES,
@@ -100,6 +103,8 @@ export interface StorageOptions {
   readonly compaction?: CompactionOptions;
   /** Bodies above are written as parts; a quarter of the ring at most. */
   readonly largeBodyBytes?: number;
+  /** What is remembered of producers; the default when absent. */
+  readonly dedup?: DedupLimits;
   /** How much of a checkpoint is written before others run; a test makes it small. */
   readonly checkpointSlice?: SliceLimits;
 }
@@ -184,6 +189,7 @@ export class Storage {
   #allowing: Promise<void> | null = null;
   /** What a release must know to read what may be written now. */
   #readerLevel: number;
+  #allowingProducers: Promise<void> | null = null;
   /** Resolves when no level is being raised. */
   #raising: Promise<void> = Promise.resolve();
   #finishing: ChannelState[] = [];
@@ -314,6 +320,7 @@ export class Storage {
           store,
           pages,
           (replayedBytes, totalBytes) => owner.recovering?.(replayedBytes, totalBytes),
+          options.dedup,
         );
         return new Storage(folder, store, clock, options, owner, pages, recovered);
       } catch (error) {
@@ -433,10 +440,16 @@ export class Storage {
   /**
    * Starts a message: returns the index in `log.ring` at which its wire part of `wireBytes` goes.
    * The caller fills all of it, with the id made of `nodeId` and the `nextSequence` from before the
-   * call, and calls `endMessage`. `dueMs` is Unix ms, 0 for at once.
+   * call, and calls `endMessage`. `dueMs` is Unix ms, 0 for at once. With an `origin` it completes that
+   * publish: `allowProducers` has resolved, and `endMessage` is followed by `completed`.
    */
-  beginMessage(topic: TopicState, wireBytes: number, dueMs: number): number {
-    const wire = this.#begin(MESSAGE_KIND, topic, wireBytes, dueMs);
+  beginMessage(
+    topic: TopicState,
+    wireBytes: number,
+    dueMs: number,
+    origin: Origin | null = null,
+  ): number {
+    const wire = this.#begin(MESSAGE_KIND, topic, wireBytes, dueMs, 0, origin);
     this.counters.messageBytes += wireBytes;
     return wire;
   }
@@ -445,9 +458,14 @@ export class Storage {
    * Starts a message whose body is in the log: as `beginMessage`, the caller fills the wire part before
    * the body. The body is the message's from here on.
    */
-  beginLargeMessage(topic: TopicState, body: WrittenBody, dueMs: number): number {
+  beginLargeMessage(
+    topic: TopicState,
+    body: WrittenBody,
+    dueMs: number,
+    origin: Origin | null = null,
+  ): number {
     const wireBytes = WIRE_HEADER_BYTES + tableBytes(body.parts.length);
-    const wire = this.#begin(LARGE_MESSAGE_KIND, topic, wireBytes, dueMs, body.bytes);
+    const wire = this.#begin(LARGE_MESSAGE_KIND, topic, wireBytes, dueMs, body.bytes, origin);
     writeTable(this.log.ringView, wire + WIRE_HEADER_BYTES, body);
     const first = body.parts[0]!.position;
     if (first < this.log.fileStart) topic.pinLarge(topic.tail - 1, first);
@@ -464,13 +482,15 @@ export class Storage {
     topic: TopicState,
     wireBytes: number,
     dueMs: number,
-    partBytes = 0,
+    partBytes: number,
+    origin: Origin | null,
   ): number {
     invariant(this.#sequence < this.#folder.reserved, "a message's sequence is reserved");
-    const attributesBytes = dueMs === 0 ? 0 : DUE_ATTRIBUTE_BYTES;
-    const payloadBytes = MESSAGE_HEADER_BYTES + attributesBytes + wireBytes;
+    invariant(origin === null || this.allowsProducers, "a producer is named in a folder that may");
+    const payloadBytes = MESSAGE_HEADER_BYTES + attributesBytes(dueMs, origin) + wireBytes;
     const payload = this.log.begin(kind, payloadBytes);
-    const wire = writeMessageHeader(this.log.ringView, payload, topic.number, topic.tail, dueMs);
+    const { ringView } = this.log;
+    const wire = writeMessageHeader(ringView, payload, topic.number, topic.tail, dueMs, origin);
     topic.index.append(
       topic.tail,
       this.log.fileStart,
@@ -496,6 +516,11 @@ export class Storage {
     if (this.#sequence + SEQUENCE_MARGIN >= this.#folder.reserved) void this.#reserveMore();
   }
 
+  /** The message that was ended last completes a publish; `timeMs` is its timestamp, Unix ms. */
+  completed(topic: TopicState, { producer, sequence }: Origin, timeMs: number): void {
+    this.state.applySequence(topic, producer, 0, sequence, timeMs, this.log.end);
+  }
+
   /** Has the group made durable as soon as the disk is free. */
   commit(): void {
     this.log.flush();
@@ -517,6 +542,19 @@ export class Storage {
       throw error;
     });
     return this.#allowing;
+  }
+
+  /** Whether messages may have an `origin`. */
+  get allowsProducers(): boolean {
+    return this.#readerLevel >= PRODUCER_LEVELS.reader;
+  }
+
+  /** As `allowPolicies`, for producers. Comes before the first message with an `origin`. */
+  allowProducers(): Promise<void> {
+    if (this.allowsProducers) return Promise.resolve();
+    this.#allowingProducers ??= this.#raise(PRODUCER_LEVELS)
+      .finally(() => this.#allowingProducers = null);
+    return this.#allowingProducers;
   }
 
   /** Raises the levels of the folder, after what is being raised already. */
