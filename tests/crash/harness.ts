@@ -7,7 +7,7 @@
  * carries what was done and what the disk was asked for.
  */
 import { Broker, type BrokerOptions } from "@sluice/broker/broker";
-import type { AckMode, Quota } from "@sluice/broker/storage";
+import { type AckMode, DEDUP_LIMITS_DEFAULT, type Quota } from "@sluice/broker/storage";
 import { type Disk, DiskError, readWhole } from "@sluice/shared/runtime";
 import { Logger } from "@sluice/shared/telemetry";
 import { SeededRandom, settle, SimClock, SimDisk } from "@sluice/shared/testing";
@@ -161,6 +161,8 @@ class SeedRun {
         finishSyncIntervalMs: random.pick([1, 10]),
         ...relaxed,
         compaction: { rateBytes: 2 ** 40, deadBytesMin: 300 },
+        // Nobody is forgotten: what is answered as a repeat is what the model has, no more and no less.
+        dedup: { ...DEDUP_LIMITS_DEFAULT, windowMs: 2 ** 40 },
         ...random.pick(CHECKPOINT_SLICES),
       },
       channel: { msgTimeoutMsMax: 7_200_000, consumersMax: 0, requeueOnDisconnect: true },

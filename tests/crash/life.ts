@@ -17,7 +17,7 @@ import type {
   MessageView,
   Topic,
 } from "@sluice/broker/queue";
-import type { AckMode, Quota } from "@sluice/broker/storage";
+import type { AckMode, Origin, Quota } from "@sluice/broker/storage";
 import type { SeededRandom, SimClock } from "@sluice/shared/testing";
 import { bodyOf, checkBody, type Debt, type Model, promised, Violation } from "./model.ts";
 
@@ -227,15 +227,23 @@ export class Life {
     return channel;
   }
 
-  publish(topic: Topic, bytes: number, dueMs: number): void {
+  /** With an origin, `unit` is its name. */
+  publish(
+    topic: Topic,
+    bytes: number,
+    dueMs: number,
+    origin: Origin | null = null,
+    unit?: string,
+  ): void {
     const { broker } = this;
     if (!this.admits(topic.state.name)) return;
     const sequence = broker.storage.nextSequence;
     const body = bodyOf(sequence, bytes);
-    broker.publish(topic, body, 0, bytes, dueMs);
-    this.note(`publish ${topic.state.name} ${sequence} ${bytes} bytes due ${dueMs}`);
+    broker.publish(topic, body, 0, bytes, dueMs, origin);
+    const names = unit === undefined ? {} : { unit };
+    this.note(`publish ${topic.state.name} ${sequence} ${bytes} bytes due ${dueMs} ${unit ?? ""}`);
     this.model.record(
-      { type: "published", topic: topic.state.name, sequence, bytes, dueMs },
+      { type: "published", topic: topic.state.name, sequence, bytes, dueMs, ...names },
       broker.position,
     );
   }

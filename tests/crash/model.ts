@@ -68,6 +68,8 @@ export type ModelEvent =
     readonly dueMs: number;
     /** What its body is made from, when its sequence was not known yet. */
     readonly seed?: number;
+    /** The publish of a producer that it completes: the topic has one of a name, whatever becomes of it. */
+    readonly unit?: string;
   };
 
 type ChannelEvent =
@@ -130,6 +132,8 @@ export class ModelTopic {
   kept = new Map<number, ModelMessage>();
   /** Published behind a pause. */
   held = new Map<number, ModelMessage>();
+  /** The publishes of producers that it has, and where each is on disk. */
+  readonly units = new Map<string, number>();
   paused = false;
   ackMode: AckMode | null = null;
   limit: Quota | null = null;
@@ -366,7 +370,11 @@ export class Model {
         topic.kept.clear();
         return;
       case "published": {
-        const { sequence, bytes, dueMs, seed } = event;
+        const { sequence, bytes, dueMs, seed, unit } = event;
+        if (unit !== undefined) {
+          promised(!topic.units.has(unit), `${topic.name} has publish ${unit} twice`);
+          topic.units.set(unit, end);
+        }
         const ordinal = topic.published++;
         const more = seed === undefined ? {} : { seed };
         const message = { sequence, bytes, dueMs, ordinal, end, ...more };

@@ -6,6 +6,7 @@ import { DiskError } from "@sluice/shared/runtime";
 import { type SeededRandom, settle } from "@sluice/shared/testing";
 import type { FakeConsumer, Life } from "./life.ts";
 import { promised } from "./model.ts";
+import { publishOnce } from "./sequences.ts";
 
 const TOPIC_NAMES = ["a", "a", "a", "b", "b", "c", "t#ephemeral"];
 const CHANNEL_NAMES = ["x", "x", "x", "y", "z", "e#ephemeral"];
@@ -30,6 +31,7 @@ const STEPS: readonly Step[] = [
   { weight: 6, run: createChannel },
   { weight: 6, run: (life) => life.clock.run(life.random.between(1, 60)) },
   { weight: 6, run: uploadSome },
+  { weight: 8, run: (life) => publishOnce(life, life.random.pick(TOPIC_NAMES), waitForRoom) },
   { weight: 4, run: (life) => life.confirm() },
   { weight: 4, run: acknowledge },
   { weight: 2, run: configureTopic },

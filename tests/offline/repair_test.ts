@@ -246,7 +246,7 @@ const CASES: readonly Case[] = [
     name: "a damaged COMPATIBILITY",
     damage: (disk) => disk.writeDurable(`${PATH}/COMPATIBILITY`, new Uint8Array(20)),
     lost: [],
-    says: /COMPATIBILITY: write this release's levels, reader 3 and writer 3/,
+    says: /COMPATIBILITY: write this release's levels, reader 4 and writer 4/,
   },
   {
     name: "a missing file in the middle",

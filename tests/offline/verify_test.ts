@@ -266,25 +266,25 @@ Deno.test("data commands read a folder up to its reader level, and repair it up 
   const disk = await buildFolder();
   const need = (levels: string) =>
     disk.writeDurable(`${PATH}/COMPATIBILITY`, new TextEncoder().encode(levels));
-  need(`{"reader":1,"writer":4}`);
+  need(`{"reader":1,"writer":5}`);
   assert.equal((await verify(disk)).code, 0);
   const { out } = await ctl(disk, "data", "inspect", PATH);
-  assert.match(out, /^needs reader level 1, writer level 4$/m);
+  assert.match(out, /^needs reader level 1, writer level 5$/m);
   assert.equal((await ctl(disk, "data", "repair", PATH)).out, "nothing to repair\n");
   disk.flipBit(journal(disk, ".idx")[0]!, 30, 2);
   const before = contentOf(disk);
   const repair = await ctl(disk, "data", "repair", PATH, "--yes");
   assert.equal(repair.code, 2);
-  assert.match(repair.out, /In the way:\n.*takes writer level 4, this release has 3\./);
+  assert.match(repair.out, /In the way:\n.*takes writer level 5, this release has 4\./);
   assert.deepEqual(contentOf(disk), before);
 
-  need(`{"reader":4,"writer":4}`);
+  need(`{"reader":5,"writer":5}`);
   for (
     const command of [["inspect"], ["verify"], ["dump", "--topic", "orders"], ["repair", "--yes"]]
   ) {
     const { code, err } = await ctl(disk, "data", ...command, PATH);
     assert.equal(code, 2, command[0]);
-    assert.match(err, /Cannot read "\/data": it needs a release of reader level 4/);
+    assert.match(err, /Cannot read "\/data": it needs a release of reader level 5/);
   }
 });
 
