@@ -64,6 +64,22 @@ sluice("SPUB and SMPUB are unknown commands to who has not named a producer", as
   equal(bad.take(), ["E_BAD_BODY IDENTIFY sluice_producer (00) is invalid", "end"]);
 });
 
+sluice(
+  "IDENTIFY is refused while the folder cannot be prepared, and taken once it can",
+  async (world) => {
+    const level = () => new TextDecoder().decode(world.simDisk.bytes("/data/COMPATIBILITY"));
+    world.simDisk.failNext({ operation: "write", kind: "io" });
+    const refused = await world.client(IDENTIFY, encodeSpub("t", 1, BODY));
+    const text =
+      "E_IDENTIFY_FAILED IDENTIFY failed the data folder cannot be prepared for producers";
+    equal(refused.take(), [text, "end"]);
+    equal([world.broker.failure, level()], [null, `{"reader":1,"writer":1}\n`]);
+    const taken = await world.client(IDENTIFY, encodeSpub("t", 1, BODY));
+    equal(taken.take().slice(1), ["OK"]);
+    equal(level(), `{"reader":4,"writer":4}\n`);
+  },
+);
+
 sluice("a broker that does not offer producers says nothing of them", async (world) => {
   const client = await world.client(IDENTIFY);
   ok(!client.take()[0]!.includes("sluice_producer"));

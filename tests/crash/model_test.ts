@@ -56,6 +56,17 @@ function owed(model: Model, channel = "c"): number[] {
   return [...model.channel("t", channel).owed.keys()];
 }
 
+Deno.test("record() fails when a topic gets a publish of a producer twice, and not after a crash took it", () => {
+  const model = new Model();
+  const published = (sequence: number) =>
+    ({ type: "published", topic: "a", sequence, bytes: 1, dueMs: 0, unit: "1:7" }) as const;
+  model.record({ type: "topic_created", topic: "a" }, 10);
+  model.record(published(1), 20);
+  throws(() => model.record(published(2), 30), /has publish 1:7 twice/);
+  model.restart(15);
+  model.record(published(3), 25);
+});
+
 Deno.test("deliver() takes an owed message with its body, once", () => {
   const model = modelOf(published(1));
   model.deliver(delivery(1));
