@@ -77,7 +77,8 @@ Deno.test("the crash test finds messages that are delivered before they are dura
       topic.appended(broker.clock.monoMs(), broker.clock.wallMs());
     };
   };
-  await finds({ opened }, /before it was durable/);
+  // Or first in the counts, which have what is not there yet.
+  await finds({ opened }, /before it was durable|depth/);
 });
 
 Deno.test("the crash test finds messages of write_ack that are delivered before they are durable", async () => {
@@ -273,7 +274,7 @@ Deno.test("the crash test finds a compaction that drops a message that is owed",
       function (this: TopicState, offset: number) {
         return offset % 5 !== 0 && real.call(this, offset);
       },
-    /damaged|not delivered|owed/,
+    /damaged|not delivered|owed|has delivered/,
   );
 });
 
@@ -289,7 +290,10 @@ Deno.test("the crash test finds a compaction that leaves the sidecar of the old 
       await (isThere ? super.remove(from) : super.rename(from, to));
     }
   }
-  await finds({ wrapDisk: (disk) => new SidecarsStay(disk) }, /damaged|not delivered|owed/);
+  await finds(
+    { wrapDisk: (disk) => new SidecarsStay(disk) },
+    /damaged|not delivered|owed|has delivered/,
+  );
 });
 
 Deno.test("the crash test finds parts of a large message that go with their file", async () => {
