@@ -52,7 +52,7 @@ Deno.test("runKills() finds a folder that goes back to what it was", async () =>
     },
   });
   // Which of the two shows, and how often, is a matter of what was under way.
-  const found = ["missing", "resurrected"].map((what) => ledger.counts.get(what) ?? 0);
+  const found = (["missing", "resurrected"] as const).map((what) => ledger.counts.get(what) ?? 0);
   ok(found.some((count) => count > 0), "what was confirmed or finished since is not");
 });
 
