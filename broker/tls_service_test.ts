@@ -38,6 +38,7 @@ type Compression = "plain" | "snappy" | "deflate";
 async function withBroker(
   flags: readonly string[],
   use: (service: Service) => Promise<void>,
+  disk = new SimDisk(),
 ): Promise<void> {
   const declaration = brokerSettings("host");
   const { values } = loadSettings(declaration, {
@@ -59,7 +60,7 @@ async function withBroker(
   const service = await Service.start(
     { declaration, values, hostname: "host", nodeIdGiven: false },
     {
-      disk: new SimDisk(),
+      disk,
       clock,
       random: new SeededRandom(1),
       network: new SystemNetwork(clock),
@@ -254,6 +255,24 @@ for (const [flags, allowed, refused] of POLICIES) {
     });
   });
 }
+
+Deno.test("a verified certificate is an identity over HTTPS, without a token", async () => {
+  const disk = new SimDisk();
+  const grants = `[[identity]]
+name = "test"
+certificate = "test.local"
+allow = [{ scopes = ["publish"], topics = ["t"] }]
+`;
+  disk.writeDurable("/grants.toml", utf8Bytes(grants));
+  const flags = ["--tls-client-auth-policy=require-verify", "--grants-file=/grants.toml"];
+  await withBroker(flags, async (service) => {
+    const port = service.httpsPort!;
+    equal(await ask(port, "/pub?topic=t", "client", "body"), "200 OK");
+    equal(await ask(port, "/pub?topic=u", "client", "body"), '403 {"message":"FORBIDDEN"}');
+    equal(await ask(port, "/stats", "client"), '403 {"message":"FORBIDDEN"}');
+    equal(await ask(port, "/pub?topic=t", undefined, "body"), "refused");
+  }, disk);
+});
 
 Deno.test("handshakes that fail or do not come leave the broker as it was", async () => {
   await withBroker([], async (service) => {

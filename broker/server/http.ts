@@ -22,7 +22,8 @@ import { type Broker, RefusedError } from "../broker.ts";
 import type { Channel, Topic } from "../queue/mod.ts";
 import { CONFIG_VALUE_BYTES_MAX, type ConfigAccess, configRoutes } from "./config_http.ts";
 import { healthRoute } from "./health_http.ts";
-import { HttpAccess, type HttpAuthorization, openHttp } from "./http_access.ts";
+import { HttpAccess, type HttpAuthorization, type HttpPeer, openHttp } from "./http_access.ts";
+import type { HttpHandler } from "./http_listener.ts";
 import { refusal } from "./http_refusal.ts";
 import { HttpPublisher, type HttpPublisherOptions } from "./http_publish.ts";
 import { RegistryRevision, registryRoutes } from "./registry_http.ts";
@@ -61,7 +62,7 @@ export function brokerHttp(
   sessions: ReadonlySet<Session>,
   metrics: MetricsRegistry,
   options: HttpOptions,
-): (request: Request, remoteAddress: string) => Response | Promise<Response> {
+): HttpHandler {
   const publisher = new HttpPublisher(broker, options);
   const access = new HttpAccess(options.authorization ?? openHttp(), broker);
   const app = nsqHttp({
@@ -71,22 +72,23 @@ export function brokerHttp(
   });
   const permitted = async (
     request: Request,
-    remoteAddress: string,
+    peer: HttpPeer,
     publish: () => Promise<Response>,
-  ) => await access.refusePublish(request, remoteAddress) ?? await publish();
-  return (request, remoteAddress) => {
+  ) => await access.refusePublish(request, peer) ?? await publish();
+  return (request, remoteAddress, certificateName = "") => {
+    const peer = { remoteAddress, certificateName };
     if (request.method === "POST") {
       const path = pathOf(request.url);
       if (path === "/pub") {
         if (access.isOpen) return publisher.publish(request);
-        return permitted(request, remoteAddress, () => publisher.publish(request));
+        return permitted(request, peer, () => publisher.publish(request));
       }
       if (path === "/mpub") {
         if (access.isOpen) return publisher.publishMany(request);
-        return permitted(request, remoteAddress, () => publisher.publishMany(request));
+        return permitted(request, peer, () => publisher.publishMany(request));
       }
     }
-    return app.fetch(request, { remoteAddress });
+    return app.fetch(request, peer);
   };
 }
 

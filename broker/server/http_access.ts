@@ -7,6 +7,9 @@
  * | some | `Authorization: Bearer TOKEN` with the scope of the route | the same |
  * | some, and the API left open | open, as with nsqd | a token with the scope |
  *
+ * A client whose certificate was verified (HTTPS with `tls-client-auth-policy=require-verify`) and that
+ * a source of grants names needs no token.
+ *
  * What a request is about is the `:topic` and `:channel` of its path, or else of its query. A route has
  * its rule in {@linkcode ROUTE_RULES}; one that has none is refused as soon as there are
  * grants. Answers: 401 `AUTH_REQUIRED` without a token, 401 `INVALID_TOKEN` for one that nobody knows,
@@ -99,6 +102,14 @@ export interface HttpAccessSeams {
   readonly logger: Logger;
 }
 
+/** Who asks. */
+export interface HttpPeer {
+  /** As `host:port`. */
+  readonly remoteAddress: string;
+  /** The common name in its certificate, if that was verified; or empty. */
+  readonly certificateName: string;
+}
+
 type Names = readonly [topic: string, channel: string];
 
 /** Somebody who may do what was asked. */
@@ -149,7 +160,7 @@ export class HttpAccess {
       ...route,
       handle: async (call) => {
         const names = () => namesOf(path, call);
-        const permitted = await this.#permit(rule, path, call.request, call.remoteAddress, names);
+        const permitted = await this.#permit(rule, path, call.request, call, names);
         if (permitted instanceof Response) return permitted;
         if (rule?.scope !== "admin") return handle(call);
         const done = (status: number) => {
@@ -176,9 +187,9 @@ export class HttpAccess {
   }
 
   /** {@linkcode guarded} for the paths that go around the router: null when the publish may go on. */
-  async refusePublish(request: Request, remoteAddress: string): Promise<Response | null> {
+  async refusePublish(request: Request, peer: HttpPeer): Promise<Response | null> {
     const names = () => namesIn(request.url);
-    const permitted = await this.#permit(PUBLISH, "/pub", request, remoteAddress, names);
+    const permitted = await this.#permit(PUBLISH, "/pub", request, peer, names);
     return permitted instanceof Response ? permitted : null;
   }
 
@@ -186,9 +197,10 @@ export class HttpAccess {
     rule: RouteNeed | null,
     path: string,
     request: Request,
-    remoteAddress: string,
+    peer: HttpPeer,
     names: () => Names,
   ): Promise<Permitted | Response> {
+    const { remoteAddress } = peer;
     const isNativeAdmin = path.startsWith(NATIVE) && rule?.scope !== "read";
     if (!this.#authorizer.isRequired) {
       // A page in a browser on this machine is not who sits at it.
@@ -197,16 +209,22 @@ export class HttpAccess {
       return { identity: "" };
     }
     if (!this.#guardsApi && !isNativeAdmin) return { identity: "" };
-    const token = BEARER_REGEXP.exec(request.headers.get("authorization") ?? "")?.[1];
-    if (token === undefined) return this.#refuse(request, remoteAddress, 401, "AUTH_REQUIRED");
+    const token = BEARER_REGEXP.exec(request.headers.get("authorization") ?? "")?.[1] ?? null;
+    const isNamed = peer.certificateName !== "" && this.#authorizer.takesCertificates;
+    if (token === null && !isNamed) {
+      return this.#refuse(request, remoteAddress, 401, "AUTH_REQUIRED");
+    }
     let grants: Grants;
     try {
-      grants = await this.#grants(token, request.url.startsWith("https:"), remoteAddress);
+      grants = await this.#grants(token, request.url.startsWith("https:"), peer);
     } catch (error) {
       if (!(error instanceof AuthorizationUnavailable)) throw error;
       return this.#refuse(request, remoteAddress, 503, "AUTH_FAILED");
     }
-    if (grants.count === 0) return this.#refuse(request, remoteAddress, 401, "INVALID_TOKEN");
+    if (grants.count === 0) {
+      const code = token === null ? "AUTH_REQUIRED" : "INVALID_TOKEN";
+      return this.#refuse(request, remoteAddress, 401, code);
+    }
     const [topic, channel] = names();
     const isAllowed = rule !== null && grants.allows(
       rule.scope,
@@ -239,12 +257,20 @@ export class HttpAccess {
     return errorReply(status, code, headers);
   }
 
-  /** The grants of a token, asked for once by all who come with it at the same time. */
-  #grants(token: string, isTls: boolean, remoteAddress: string): Promise<Grants> {
-    const secret = utf8Bytes(token);
+  /**
+   * The grants of a token, a verified certificate, or both, asked for once by all who come with the
+   * same at the same time.
+   */
+  #grants(
+    token: string | null,
+    isTls: boolean,
+    { remoteAddress, certificateName }: HttpPeer,
+  ): Promise<Grants> {
+    const secret = token === null ? null : utf8Bytes(token);
     const remoteIp = remoteHost(remoteAddress);
     // The token itself is not kept.
-    const key = createHash("sha256").update(secret).update(` ${isTls} ${remoteIp}`).digest("hex");
+    const key = createHash("sha256")
+      .update(JSON.stringify([token, isTls, remoteIp, certificateName])).digest("hex");
     const kept = this.#kept.get(key);
     if (kept !== undefined && this.#clock.monoMs() < kept.expiresMs) return kept.asked;
     this.#drop(key);
@@ -257,11 +283,11 @@ export class HttpAccess {
       expiresMs: Infinity,
       held: null,
       asked: this.#authorizer.authorize({
-        secret: secretOf(secret),
+        secret: secret && secretOf(secret),
         remoteIp,
         isTls,
-        commonName: "",
-        isCertificateVerified: false,
+        commonName: certificateName,
+        isCertificateVerified: certificateName !== "",
       }).then(({ grants, validMs }) => {
         // Unknown tokens are not kept: anybody can make up as many as there is room for.
         const isKept = grants.count > 0 && this.#kept.get(key) === entry &&

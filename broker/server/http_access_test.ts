@@ -20,13 +20,16 @@ const REMOTE = "192.0.2.7:50000";
 
 /** A bearer token is `scope,scope:topic:channel`, in globs; `away` makes the source fail. */
 class TokenSource {
-  readonly takesCertificates = false;
+  takesCertificates = false;
   readonly asked: Credentials[] = [];
   validMs = 60_000;
 
   authorize(credentials: Credentials) {
     this.asked.push(credentials);
-    const token = new TextDecoder().decode(credentials.secret?.reveal());
+    const { commonName, isCertificateVerified } = credentials;
+    const token = credentials.secret === null && isCertificateVerified
+      ? commonName
+      : new TextDecoder().decode(credentials.secret?.reveal());
     if (token === "away") return Promise.reject(new AuthorizationUnavailable("it is away"));
     const [scopes = "", topic, channel] = token.split("~");
     if (topic === undefined || channel === undefined) return Promise.resolve(null);
@@ -41,6 +44,7 @@ class TokenSource {
 
 interface Asked {
   readonly token?: string;
+  readonly certificate?: string;
   readonly from?: string;
   readonly body?: string;
   readonly headers?: Record<string, string>;
@@ -67,7 +71,7 @@ class Stage {
   }
 
   async fetch(method: string, path: string, asked: Asked = {}): Promise<Response> {
-    const { token, from = REMOTE, body = "", headers = {} } = asked;
+    const { token, certificate, from = REMOTE, body = "", headers = {} } = asked;
     const request = new Request(`http://127.0.0.1:4151${path}`, {
       method,
       ...(method === "GET" ? {} : { body }),
@@ -76,7 +80,7 @@ class Stage {
         ...(token === undefined ? {} : { Authorization: `Bearer ${token}` }),
       },
     });
-    return await this.#handler(request, from);
+    return await this.#handler(request, from, certificate);
   }
 
   /** Status, and the code if there is one. */
@@ -129,6 +133,21 @@ function requestFor(name: string): readonly [method: string, path: string, asked
   const body = method === "PUT" ? '{"ack_mode":null}' : "a";
   return [method, `${path}?topic=t&channel=c`, { body }];
 }
+
+stage("a verified certificate that a source names needs no token", async (stage) => {
+  const asked = { body: "a", certificate: "publish~orders~/" };
+  equal(await stage.ask("POST", "/pub?topic=orders", asked), "401 AUTH_REQUIRED");
+  equal(stage.source.asked, [], "no source takes certificates");
+  stage.source.takesCertificates = true;
+  equal(await stage.ask("POST", "/pub?topic=orders", asked), "200");
+  equal(await stage.ask("POST", "/mpub?topic=orders", asked), "200");
+  equal(stage.source.asked.length, 1);
+  equal(await stage.ask("POST", "/pub?topic=other", asked), "403 FORBIDDEN");
+  equal(await stage.ask("POST", "/topic/create?topic=orders", asked), "403 FORBIDDEN");
+  const unknown = { body: "a", certificate: "nobody" };
+  equal(await stage.ask("POST", "/pub?topic=orders", unknown), "401 AUTH_REQUIRED");
+  equal(await stage.ask("POST", "/pub?topic=orders", { body: "a" }), "401 AUTH_REQUIRED");
+});
 
 stage("every route has a rule, and every rule a route", async ({ world }) => {
   const routes = brokerRoutes(
@@ -193,6 +212,7 @@ stage("a route that nobody declared is refused once there are grants", async (st
     request: new Request("http://host/v1/new", {
       headers: { Authorization: `Bearer ${SCOPES.join("+")}~/~/` },
     }),
+    certificateName: "",
     remoteAddress: REMOTE,
     query: new Map(),
     pathParameter: () => "",

@@ -15,11 +15,8 @@ import {
 /** How long a request waits for the broker before it is told that there is none yet. */
 export const READY_WAIT_MS = 1_000;
 
-/** Answers a request; `remoteAddress` is the peer as `host:port`. */
-export type HttpHandler = (
-  request: Request,
-  remoteAddress: string,
-) => Response | Promise<Response>;
+/** Answers a request; see {@linkcode ServeHttpOptions.handler}. */
+export type HttpHandler = ServeHttpOptions["handler"];
 
 /** What a {@linkcode HttpListener} stands on. */
 export interface HttpListenerSeams {
@@ -64,7 +61,7 @@ export class HttpListener {
     listener.#started = await serve({
       hostname: address.host,
       port: address.port,
-      handler: (request, remoteAddress) => listener.#answer(request, remoteAddress),
+      handler: (...asked) => listener.#answer(...asked),
       onError: (error) => {
         onBroken(error);
         return errorReply(500, "INTERNAL_ERROR");
@@ -113,9 +110,9 @@ export class HttpListener {
     return this.#started;
   }
 
-  async #answer(request: Request, remoteAddress: string): Promise<Response> {
+  async #answer(...[request, ...peer]: Parameters<HttpHandler>): Promise<Response> {
     if (this.#handler === null && this.#isPatient(request)) await this.#ready();
-    return await (this.#handler ?? this.#early)(request, remoteAddress);
+    return await (this.#handler ?? this.#early)(request, ...peer);
   }
 
   /** Resolves when there is a broker, or no reason to wait any longer. */

@@ -27,6 +27,8 @@ export interface HttpCall {
   readonly request: Request;
   /** The peer as `host:port`; empty when the caller of the app did not pass it. */
   readonly remoteAddress: string;
+  /** The common name of the client's verified certificate; empty without one. */
+  readonly certificateName: string;
   /** Parsed at the first look; throws {@linkcode HttpError} when it is broken. */
   readonly query: Query;
   /** The decoded value of `:name` in the route's path. */
@@ -40,9 +42,10 @@ export interface HttpRoute {
   readonly handle: (call: HttpCall) => Response | Promise<Response>;
 }
 
-/** What a server passes beside the request: `app.fetch(request, { remoteAddress })`. */
+/** What a server passes beside the request: `app.fetch(request, bindings)`. */
 export interface HttpBindings {
   readonly remoteAddress?: string;
+  readonly certificateName?: string;
 }
 
 export type NsqHttp = Hono<{ Bindings: HttpBindings }>;
@@ -124,14 +127,21 @@ class RouteCall implements HttpCall {
     this.#context = context;
   }
 
+  /** Undefined when the app is called with a request alone. */
+  get #bindings(): HttpBindings | undefined {
+    return this.#context.env;
+  }
+
   get request(): Request {
     return this.#context.req.raw;
   }
 
   get remoteAddress(): string {
-    // `env` is undefined when the app is called with a request alone.
-    const bindings: HttpBindings | undefined = this.#context.env;
-    return bindings?.remoteAddress ?? "";
+    return this.#bindings?.remoteAddress ?? "";
+  }
+
+  get certificateName(): string {
+    return this.#bindings?.certificateName ?? "";
   }
 
   get query(): Query {

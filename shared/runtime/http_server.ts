@@ -19,8 +19,15 @@ export interface ServeHttpOptions {
   readonly hostname: string;
   /** 0 picks a free port; with `UNIX_PORT` the host name is the path of a Unix socket. */
   readonly port: number;
-  /** Answers one request; `remoteAddress` is the peer as `host:port`. */
-  readonly handler: (request: Request, remoteAddress: string) => Response | Promise<Response>;
+  /**
+   * Answers one request; `remoteAddress` is the peer as `host:port`. `certificateName` is the common
+   * name in the client's certificate, if clients need one that an authority of ours has signed.
+   */
+  readonly handler: (
+    request: Request,
+    remoteAddress: string,
+    certificateName?: string,
+  ) => Response | Promise<Response>;
   /** Answers a request whose handler threw. */
   readonly onError: (error: unknown) => Response | Promise<Response>;
   /** More connections than these are closed as they come; over TLS only, and a few thousand there. */

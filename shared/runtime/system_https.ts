@@ -5,6 +5,8 @@
  */
 import type { IncomingMessage, ServerResponse } from "node:http";
 import { createServer, type Server } from "node:https";
+import type { Socket } from "node:net";
+import { TLSSocket } from "node:tls";
 import { AddressInUseError } from "./connection.ts";
 import type { HttpsServer, ServeHttpOptions } from "./http_server.ts";
 import { invariant } from "./invariant.ts";
@@ -27,7 +29,7 @@ export function serveHttps(options: ServeHttpOptions, tls: TlsSettings): Promise
   const server = createServer(
     { ...tlsOptions(tls), handshakeTimeout: HANDSHAKE_MS_MAX },
     (request, response) => {
-      answer(options, request, response).catch(() => response.destroy());
+      answer(options, tls, request, response).catch(() => response.destroy());
     },
   );
   server.maxConnections = options.connectionsMax ?? HTTPS_CONNECTIONS_MAX;
@@ -73,6 +75,7 @@ function running(server: Server, tls: TlsSettings): HttpsServer {
 
 async function answer(
   { handler, onError }: ServeHttpOptions,
+  tls: TlsSettings,
   request: IncomingMessage,
   response: ServerResponse,
 ): Promise<void> {
@@ -81,7 +84,7 @@ async function answer(
   const peer = addressText({ hostname: remoteAddress ?? "", port: remotePort ?? 0 });
   let reply: Response;
   try {
-    reply = await handler(webRequest(request), peer);
+    reply = await handler(webRequest(request), peer, certificateName(request.socket, tls));
   } catch (error) {
     reply = await onError(error);
   }
@@ -104,6 +107,12 @@ async function answer(
     }
   }
   response.end();
+}
+
+/** The name that a client has proven to be its own; empty when none has to be. */
+function certificateName(socket: Socket, tls: TlsSettings): string {
+  if (tls.clientPolicy !== "require-verify" || !(socket instanceof TLSSocket)) return "";
+  return tlsState(socket, tls)?.commonName ?? "";
 }
 
 /** Answers a request that cannot be put before a handler. */
