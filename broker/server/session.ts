@@ -429,11 +429,8 @@ export class Session implements ConsumerPort, LinkOwner {
 
   /** Whether a publish is a repeat; it is answered then. Throws `RefusedError`. */
   #answersRepeat(origin: Origin): boolean {
-    const { line } = this.#decoder;
     const broker = this.#broker;
-    const name = nameText(line.buffer, line.paramStart(0), line.paramEnd(0));
-    // A topic that is not there is not made for the question.
-    const topic = broker.topics.get(name);
+    const topic = this.#knownTarget();
     const end = broker.repeatEnd(topic, origin);
     if (topic === undefined || end === null) return false;
     this.#unstage();
@@ -487,12 +484,10 @@ export class Session implements ConsumerPort, LinkOwner {
   #beginUpload(verb: PublishVerb): void {
     // Before its bytes get to the log, rather than after the body as for a small one.
     if (!this.#mayPublish(verb, CommandEvent.BODY_SIZE)) return;
-    const { line } = this.#decoder;
     try {
       this.#broker.admit();
-      const name = nameText(line.buffer, line.paramStart(0), line.paramEnd(0));
       // A topic is made when the message is there; one that is full need not wait for that.
-      const topic = this.#broker.topics.get(name);
+      const topic = this.#knownTarget();
       if (topic !== undefined) this.#broker.admitTo(topic);
     } catch (error) {
       return this.#refused(verb, error);
@@ -523,9 +518,7 @@ export class Session implements ConsumerPort, LinkOwner {
         this.#uploadedBytes = 0;
         return;
       }
-      const dueMs = verb !== Verb.PUB && this.#deferMs > 0
-        ? this.#broker.clock.wallMs() + this.#deferMs
-        : 0;
+      const dueMs = this.#dueMs(verb === Verb.PUB ? 0 : this.#deferMs);
       if (isTaken) {
         const origin = verb === Verb.SPUB ? this.#origin() : null;
         if (origin !== null && this.#answersRepeat(origin)) return;
@@ -599,7 +592,7 @@ export class Session implements ConsumerPort, LinkOwner {
       topic = this.#targets();
       broker.admitTo(topic);
       if (origin !== null) broker.admitOrigin(topic, origin);
-      const dueMs = deferMs === 0 ? 0 : broker.clock.wallMs() + deferMs;
+      const dueMs = this.#dueMs(deferMs);
       broker.publish(topic, bodyBuffer, bodyStart, bodyEnd, dueMs, origin);
     } catch (error) {
       return this.#refused(verb, error);
@@ -677,6 +670,19 @@ export class Session implements ConsumerPort, LinkOwner {
     }
     this.#upload = null;
     return true;
+  }
+
+  /** When a message is due that is deferred by so long, Unix ms; 0 for at once. */
+  #dueMs(deferMs: number): number {
+    return deferMs === 0 ? 0 : this.#broker.clock.wallMs() + deferMs;
+  }
+
+  /** The topic that the command line names, if it is there: it is not made for a question. */
+  #knownTarget(): Topic | undefined {
+    const { line } = this.#decoder;
+    return this.#broker.topics.get(
+      nameText(line.buffer, line.paramStart(0), line.paramEnd(0)),
+    );
   }
 
   /** The topic that the command line names, made when missing. */
