@@ -22,11 +22,16 @@ import {
   text,
   type ValuesOf,
 } from "@sluice/shared/config";
-import { authorizationProblems, authorizationSettings } from "./authorization_settings.ts";
+import {
+  authorizationProblems,
+  authorizationSettings,
+  brokenTlsRelations,
+  hasTls,
+  tlsSettings,
+} from "@sluice/shared/server";
 import { statisticsSettings } from "./config_statistics.ts";
 import { nsqdFlagsWithoutEffect } from "./nsqd_flags.ts";
 import { ACK_MODES, DEDUP_SEQUENCES_MAX, QUOTA_ACTIONS } from "./storage/mod.ts";
-import { brokenTlsRelations, hasTls, tlsSettings } from "./tls_settings.ts";
 
 /** The longest silence of a client that negotiates no heartbeat interval: two of them. No flag. */
 export const CLIENT_TIMEOUT_MS = 60_000;

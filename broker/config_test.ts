@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { configOption, defaultValues, loadSettings, SettingsError } from "@sluice/shared/config";
+import { effectiveTlsRequired, tlsVersionMin } from "@sluice/shared/server";
 import { brokerSettings, CLIENT_TIMEOUT_MS, defaultNodeId } from "./config.ts";
-import { effectiveTlsRequired, tlsVersionMin } from "./tls_settings.ts";
 
 const DECLARATION = brokerSettings("broker-0");
 

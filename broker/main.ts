@@ -22,10 +22,10 @@ import {
   SystemNetwork,
   SystemRandom,
 } from "@sluice/shared/runtime/system";
+import { ListenError, TlsFilesError } from "@sluice/shared/server";
 import { brokerSettings } from "./config.ts";
 import type { HttpGet } from "./server/lookup_channels.ts";
-import { ListenError, Service } from "./service.ts";
-import { TlsFilesError } from "./tls_files.ts";
+import { Service } from "./service.ts";
 
 async function main(): Promise<number> {
   const hostname = Deno.hostname();

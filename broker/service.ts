@@ -6,18 +6,15 @@
  * reverse: discovery forgets us, nothing new is accepted, connections close and what they had in
  * flight goes back, everything is synced.
  */
-import { type Address, listenTarget } from "@sluice/shared/config";
+import type { Address } from "@sluice/shared/config";
 import type { IdentifyOptions } from "@sluice/shared/protocol";
 import {
-  AddressInUseError,
   type AskHttp,
   type Clock,
   type Datagrams,
   type Disk,
   hostAndPort,
-  type HttpsServer,
   invariant,
-  InvariantError,
   type Listener,
   type Network,
   type ProcessFigures,
@@ -28,8 +25,17 @@ import {
 } from "@sluice/shared/runtime";
 import { type Logger, LoopLag, MetricsRegistry } from "@sluice/shared/telemetry";
 import { Authorization } from "@sluice/shared/authorization";
-import { authorizationOf } from "./authorization_settings.ts";
-import { Broker, type BrokerOptions } from "./broker.ts";
+import {
+  authorizationOf,
+  effectiveTlsRequired,
+  Handshakes,
+  HttpDoors,
+  type HttpHandler,
+  listenNsq,
+  type TcpServer,
+  tcpTarget,
+} from "@sluice/shared/server";
+import { Broker, type BrokerOptions, type BrokerSeams } from "./broker.ts";
 import {
   type brokerSettings,
   type BrokerValues,
@@ -40,19 +46,14 @@ import { recoveringHealth } from "./health.ts";
 import { RuntimeConfig } from "./runtime_config.ts";
 import { isPatient, recoveringHttp } from "./server/health_http.ts";
 import { brokerHttp } from "./server/http.ts";
-import { type HttpHandler, HttpListener } from "./server/http_listener.ts";
 import type { HttpGet } from "./server/lookup_channels.ts";
 import { LookupPeers } from "./server/lookup_peer.ts";
 import { registerMetrics } from "./server/metrics.ts";
 import { RegistryRevision } from "./server/registry_http.ts";
+import { brokerTcp, type Session } from "./server/session.ts";
 import { topicStats } from "./server/stats.ts";
 import { COMPACTION_OPTIONS_DEFAULT } from "./storage/mod.ts";
-import { TcpServer } from "./server/tcp_server.ts";
 import { statsdPrefix, StatsdReporter } from "./statsd.ts";
-import { tlsRequiredHttp } from "./server/tls_http.ts";
-import { Handshakes } from "./server/upgrade.ts";
-import { TlsFiles, TlsFilesError } from "./tls_files.ts";
-import { effectiveTlsRequired } from "./tls_settings.ts";
 
 /** Topics and channels are bounded so that names alone cannot fill memory. */
 export const TOPICS_MAX = 100_000;
@@ -95,26 +96,12 @@ export interface ServiceSettings {
   readonly nodeIdGiven: boolean;
 }
 
-/** An address that cannot be listened on. The message names the flag. */
-export class ListenError extends Error {
-  override name = "ListenError";
-}
-
-/** What the service is reached by. */
-interface Doors {
-  readonly tls: TlsFiles | null;
-  readonly http: HttpListener;
-  readonly https: HttpListener | null;
-  /** Told how far the start is. */
-  readonly recovering: (replayedBytes: number, totalBytes: number) => void;
-}
-
 /** A running broker. */
 export class Service {
   readonly broker: Broker;
-  readonly tcp: TcpServer;
+  readonly tcp: TcpServer<Session>;
   readonly metrics = new MetricsRegistry();
-  readonly #doors: Doors;
+  readonly #doors: HttpDoors;
   readonly #lag: LoopLag;
   readonly #peers: LookupPeers;
   readonly #registryRevision: RegistryRevision;
@@ -125,7 +112,7 @@ export class Service {
 
   private constructor(
     broker: Broker,
-    doors: Doors,
+    doors: HttpDoors,
     tcpListener: Listener,
     authorization: Authorization,
     settings: ServiceSettings,
@@ -138,11 +125,11 @@ export class Service {
     this.#seams = seams;
     const { values } = settings;
     const { logger } = seams;
-    const { tls, http, https } = doors;
+    const { tls } = doors;
     const { authorizer } = authorization;
     const tlsRequired = effectiveTlsRequired(values);
     const handshakes = new Handshakes(seams.clock);
-    this.tcp = new TcpServer(broker, tcpListener, {
+    this.tcp = brokerTcp(broker, tcpListener, {
       connectionsMax: values.connectionsMax,
       session: {
         identify: identifyOptions(values, tls !== null, authorizer.isRequired),
@@ -168,7 +155,7 @@ export class Service {
       tcp: this.tcp,
       handshakes,
       certificateExpiresWallMs: tls?.expiresWallMs ?? null,
-      acceptFailures: { tcp: this.tcp.acceptFailureCount, http: http.acceptFailureCount },
+      acceptFailures: { tcp: this.tcp.acceptFailureCount, http: doors.acceptFailureCount },
       process: seams.process,
       statsd: this.#statsd,
       lag: this.#lag,
@@ -176,9 +163,7 @@ export class Service {
     }));
     logger.info(`TCP: listening on ${hostAndPort(this.tcp.hostname, this.tcp.port)}`);
     this.#registryRevision = new RegistryRevision(seams.random);
-    const handler = this.#httpHandler();
-    https?.serve(handler);
-    http.serve(tlsRequired === "true" && https !== null ? tlsRequiredHttp(https.port) : handler);
+    doors.serve(this.#httpHandler());
     this.#peers = this.#lookupPeers();
     this.#registryRevision.next = this.#peers;
     broker.administration.registry = this.#registryRevision;
@@ -194,23 +179,24 @@ export class Service {
    * `Broker.open` does.
    */
   static async start(settings: ServiceSettings, seams: ServiceSeams): Promise<Service> {
-    const doors = await openDoors(settings, seams);
+    const { doors, recovering } = await openDoors(settings, seams);
     try {
-      return await Service.#open(doors, settings, seams);
+      return await Service.#open(doors, recovering, settings, seams);
     } catch (error) {
-      await closeDoors(doors);
+      await doors.abort();
       throw error;
     }
   }
 
   static async #open(
-    doors: Doors,
+    doors: HttpDoors,
+    recovering: NonNullable<BrokerSeams["recovering"]>,
     settings: ServiceSettings,
     seams: ServiceSeams,
   ): Promise<Service> {
     const authorization = await Authorization.open(authorizationOf(settings.values), seams);
     try {
-      return await Service.#openBroker(authorization, doors, settings, seams);
+      return await Service.#openBroker(authorization, doors, { ...seams, recovering }, settings);
     } catch (error) {
       await authorization.close();
       throw error;
@@ -219,18 +205,15 @@ export class Service {
 
   static async #openBroker(
     authorization: Authorization,
-    doors: Doors,
+    doors: HttpDoors,
+    seams: ServiceSeams & Pick<BrokerSeams, "recovering">,
     settings: ServiceSettings,
-    seams: ServiceSeams,
   ): Promise<Service> {
     const { logger } = seams;
     if (!authorization.authorizer.isRequired) {
       logger.warn("Everybody who can connect may publish, consume and delete: no source of grants");
     }
-    const broker = await Broker.open(
-      { ...seams, recovering: doors.recovering },
-      brokerOptions(settings),
-    );
+    const broker = await Broker.open(seams, brokerOptions(settings));
     const { opening, nodeId } = broker.storage;
     logger.info("Opened the data folder", {
       path: settings.values.dataPath,
@@ -247,7 +230,12 @@ export class Service {
       });
     }
     try {
-      const listener = await listenTcp(settings, seams, doors.tls !== null);
+      const listener = await listenNsq(
+        "--tcp-address",
+        settings.values.tcpAddress,
+        seams.network,
+        doors.tls !== null,
+      );
       return new Service(broker, doors, listener, authorization, settings, seams);
     } catch (error) {
       await broker.close();
@@ -272,11 +260,7 @@ export class Service {
     await this.#peers.stop();
     this.tcp.stopAccepting();
     const graceMs = Math.min(HTTP_GRACE_MS_MAX, this.#settings.values.shutdownTimeoutMs / 4);
-    const { tls, http, https } = this.#doors;
-    tls?.close();
-    await Promise.all(
-      [http, https].map((door) => door?.shutdown(this.#seams.clock, graceMs)),
-    );
+    await this.#doors.shutdown(graceMs);
     // What was accepted before is answered before its connection closes.
     await this.#unlessFailed(this.broker.storage.drain());
     await this.tcp.close();
@@ -332,7 +316,7 @@ export class Service {
     invariant(datagrams !== undefined, "a service that sends to statsd can send packets");
     const filter = { topic: null, channel: null, includeClients: false };
     return new StatsdReporter({
-      ...tcpAddress("--statsd-address", values.statsdAddress),
+      ...tcpTarget("--statsd-address", values.statsdAddress),
       prefix: this.#statsdPrefix,
       intervalMs: values.statsdIntervalMs,
       packetBytesMax: values.statsdPacketBytes,
@@ -357,7 +341,7 @@ export class Service {
   /** Registers with these discovery services from now on, and with no others. */
   #lookUpAt(addresses: readonly Address[]): void {
     this.#peers.replace(
-      addresses.map((address) => tcpAddress("--lookupd-tcp-address", address)),
+      addresses.map((address) => tcpTarget("--lookupd-tcp-address", address)),
     );
     this.broker.administration.knownChannels = addresses.length === 0
       ? null
@@ -400,96 +384,26 @@ export class Service {
   }
 }
 
-/** Reads the certificate, listens on HTTP and HTTPS, and tells there how far the start is. */
-async function openDoors(settings: ServiceSettings, seams: ServiceSeams): Promise<Doors> {
-  const { values } = settings;
+/** Listens on HTTP and HTTPS, and tells there how far the start is. */
+async function openDoors(
+  { values }: ServiceSettings,
+  seams: ServiceSeams,
+): Promise<{ doors: HttpDoors; recovering: (replayedBytes: number, totalBytes: number) => void }> {
   const { clock, logger } = seams;
   const sinceMs = clock.wallMs();
   let progress: { replayedBytes: number; totalBytes: number | null } = {
     replayedBytes: 0,
     totalBytes: null,
   };
-  const recovering = (replayedBytes: number, totalBytes: number) => {
-    progress = { replayedBytes, totalBytes };
-  };
   const early = recoveringHttp(
     logger,
     () => recoveringHealth({ version: REPORTED_VERSION, sinceMs, ...progress }),
   );
-  const tls = await TlsFiles.open(values, seams);
-  let https: HttpListener | null = null;
-  try {
-    if (tls !== null) {
-      https = await listenHttps(settings, seams, tls, early);
-      logger.info(`HTTPS: listening on ${https.hostname}:${https.port}`);
-    }
-    const isOpen = https === null || effectiveTlsRequired(values) !== "true";
-    const http = await listening("--http-address", () =>
-      HttpListener.start(
-        { ...seams, serve: seams.serveHttp },
-        listenTarget(values.httpAddress),
-        isOpen || https === null ? early : tlsRequiredHttp(https.port),
-        isOpen ? isPatient : () => false,
-      ));
-    logger.info(`HTTP: listening on ${hostAndPort(http.hostname, http.port)}`);
-    return { tls, http, https, recovering };
-  } catch (error) {
-    tls?.close();
-    await https?.abort();
-    throw error;
-  }
-}
-
-async function closeDoors({ tls, http, https }: Doors): Promise<void> {
-  tls?.close();
-  await Promise.all([http.abort(), https?.abort()]);
-}
-
-function listenHttps(
-  { values }: ServiceSettings,
-  seams: ServiceSeams,
-  tls: TlsFiles,
-  early: HttpHandler,
-): Promise<HttpListener> {
-  const serve = async (options: Parameters<ServeHttps>[0]): Promise<HttpsServer> => {
-    const server = await serveHttps(seams, options, tls.settings);
-    tls.onRenewed = (settings) => server.renew(settings);
-    return server;
+  const doors = await HttpDoors.open(values, seams, early, isPatient);
+  return {
+    doors,
+    recovering: (replayedBytes, totalBytes) => progress = { replayedBytes, totalBytes },
   };
-  const address = tcpAddress("--https-address", values.httpsAddress);
-  return listening(
-    "--https-address",
-    () => HttpListener.start({ ...seams, serve }, address, early, isPatient),
-  );
-}
-
-/** Files may fit together and be too weak for the runtime: it says so only here. */
-async function serveHttps(
-  seams: ServiceSeams,
-  ...[options, tls]: Parameters<ServeHttps>
-): Promise<HttpsServer> {
-  try {
-    return await seams.serveHttps(options, tls);
-  } catch (error) {
-    if (error instanceof AddressInUseError) throw error;
-    const detail = error instanceof Error ? error.message : String(error);
-    throw new TlsFilesError(`Cannot serve TLS with --tls-cert and --tls-key: ${detail}`, {
-      cause: error,
-    });
-  }
-}
-
-/** What may change to TLS costs some throughput: only where there is TLS. */
-function listenTcp(
-  { values }: ServiceSettings,
-  { network }: ServiceSeams,
-  isUpgradable: boolean,
-): Promise<Listener> {
-  const { host, port } = listenTarget(values.tcpAddress);
-  return listening(
-    "--tcp-address",
-    () => isUpgradable ? network.listenUpgradable(host, port) : network.listen(host, port),
-  );
 }
 
 /** Settings of the broker proper. */
@@ -571,27 +485,4 @@ function identifyOptions(
     topologyRegion: values.topologyRegion,
     topologyZone: values.topologyZone,
   };
-}
-
-function tcpAddress(
-  flag: string,
-  address: Address,
-): { readonly host: string; readonly port: number } {
-  if (address.transport === "tcp") return address;
-  throw new ListenError(`Cannot use ${flag}=${address.path}: it is no host and port`);
-}
-
-async function listening<T>(flag: string, listen: () => T | Promise<T>): Promise<T> {
-  try {
-    return await listen();
-  } catch (error) {
-    if (error instanceof InvariantError || error instanceof TlsFilesError) throw error;
-    if (!(error instanceof Error)) throw error;
-    if (!(error instanceof AddressInUseError)) {
-      throw new ListenError(`Cannot listen at ${flag}: ${error.message}`, { cause: error });
-    }
-    throw new ListenError(`${error.message}. Choose another address with ${flag}`, {
-      cause: error,
-    });
-  }
 }

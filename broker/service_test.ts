@@ -23,11 +23,15 @@ import {
   tlsPair,
 } from "@sluice/shared/testing";
 import { encodeAuth, encodeIdentify, encodeSub, utf8Bytes } from "@sluice/shared/protocol";
+import {
+  ListenError,
+  READY_WAIT_MS,
+  RELOAD_INTERVAL_MS,
+  TlsFilesError,
+} from "@sluice/shared/server";
 import { brokerSettings } from "./config.ts";
 import { Client, HeldDisk, pub } from "./server/world_test.ts";
-import { READY_WAIT_MS } from "./server/http_listener.ts";
-import { ListenError, Service } from "./service.ts";
-import { RELOAD_INTERVAL_MS, TlsFilesError } from "./tls_files.ts";
+import { Service } from "./service.ts";
 
 class Machine {
   readonly simDisk = new SimDisk();

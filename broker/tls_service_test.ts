@@ -27,8 +27,8 @@ import {
   tlsPair,
   tlsPath,
 } from "@sluice/shared/testing";
+import { LayeredConnection } from "@sluice/shared/server";
 import { brokerSettings } from "./config.ts";
-import { LayeredConnection } from "./server/connection_layers.ts";
 import { Service } from "./service.ts";
 
 const LARGE = "0123456789abcdef".repeat(8_000);

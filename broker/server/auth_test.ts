@@ -22,9 +22,14 @@ import {
 } from "@sluice/shared/protocol";
 import { secret } from "@sluice/shared/telemetry";
 import { settle, SimClock } from "@sluice/shared/testing";
-import { CLEAR, GRACE_MS, SessionAccess, type SessionPeer } from "./session_access.ts";
+import {
+  CLEAR,
+  GRACE_MS,
+  Handshakes,
+  SessionAccess,
+  type SessionPeer,
+} from "@sluice/shared/server";
 import { clientStats } from "./stats.ts";
-import { Handshakes } from "./upgrade.ts";
 import { type Client, int32, pub, sized, World, type WorldOptions } from "./world_test.ts";
 
 const REFUSED = "E_UNAUTHORIZED AUTH no authorizations found";

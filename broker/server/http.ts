@@ -18,15 +18,21 @@ import {
 import { isValidName } from "@sluice/shared/protocol";
 import { REPORTED_VERSION } from "@sluice/shared/runtime";
 import { METRICS_CONTENT_TYPE, type MetricsRegistry } from "@sluice/shared/telemetry";
+import {
+  HttpAccess,
+  type HttpAuthorization,
+  type HttpHandler,
+  type HttpPeer,
+  openHttp,
+} from "@sluice/shared/server";
 import { type Broker, RefusedError } from "../broker.ts";
 import type { Channel, Topic } from "../queue/mod.ts";
 import { CONFIG_VALUE_BYTES_MAX, type ConfigAccess, configRoutes } from "./config_http.ts";
 import { healthRoute } from "./health_http.ts";
-import { HttpAccess, type HttpAuthorization, type HttpPeer, openHttp } from "./http_access.ts";
-import type { HttpHandler } from "./http_listener.ts";
 import { refusal } from "./http_refusal.ts";
 import { HttpPublisher, type HttpPublisherOptions } from "./http_publish.ts";
 import { RegistryRevision, registryRoutes } from "./registry_http.ts";
+import { ROUTE_RULES } from "./route_rules.ts";
 import type { Session } from "./session.ts";
 import { producerStats, topicStats } from "./stats.ts";
 import { statsText } from "./stats_text.ts";
@@ -64,7 +70,7 @@ export function brokerHttp(
   options: HttpOptions,
 ): HttpHandler {
   const publisher = new HttpPublisher(broker, options);
-  const access = new HttpAccess(options.authorization ?? openHttp(), broker);
+  const access = new HttpAccess(options.authorization ?? openHttp(), broker, ROUTE_RULES);
   const app = nsqHttp({
     logger: broker.logger,
     routes: brokerRoutes(broker, sessions, metrics, options, publisher)

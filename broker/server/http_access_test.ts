@@ -11,8 +11,9 @@ import {
 } from "@sluice/shared/authorization";
 import { nsqHttp } from "@sluice/shared/http";
 import { MetricsRegistry } from "@sluice/shared/telemetry";
+import { CACHE_MAX, HttpAccess } from "@sluice/shared/server";
 import { brokerHttp, brokerRoutes, type HttpOptions } from "./http.ts";
-import { CACHE_MAX, HttpAccess, ROUTE_RULES } from "./http_access.ts";
+import { ROUTE_RULES } from "./route_rules.ts";
 import { World } from "./world_test.ts";
 
 const LOCAL = "127.0.0.1:50000";
@@ -202,7 +203,11 @@ stage(
 
 stage("a route that nobody declared is refused once there are grants", async (stage) => {
   const { world } = stage;
-  const access = new HttpAccess({ authorizer: stage.authorizer, guardsApi: true }, world.broker);
+  const access = new HttpAccess(
+    { authorizer: stage.authorizer, guardsApi: true },
+    world.broker,
+    ROUTE_RULES,
+  );
   const route = access.guarded({
     method: "POST",
     path: "/v1/new",

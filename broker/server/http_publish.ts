@@ -5,22 +5,23 @@
  * A body of `/pub` that is, or may be, above the broker's threshold goes to the log in parts while it
  * arrives; every other body is in memory whole.
  *
- * ```
- * text mpub   = message *( LF message )                ; empty lines are skipped, CR is kept
- * binary mpub = int32-count *( int32-size message )    ; the body of MPUB
- * ```
- *
  * With the headers `Sluice-Producer` and `Sluice-Sequence` a request is one publish of that producer: a
  * repeat stores nothing and gets the 200 of the first one, with {@linkcode DUPLICATE_HEADER}, once that is
  * on disk. A batch must fit one group then, so that all of it is stored or nothing.
  */
-import { errorReply, HttpError, parseQuery, readBody, textReply } from "@sluice/shared/http";
 import {
-  isValidName,
-  MpubScanner,
-  parseProducerId,
-  PRODUCER_SEQUENCE_MAX,
-} from "@sluice/shared/protocol";
+  type BatchParts,
+  batchParts,
+  errorReply,
+  HttpError,
+  onePart,
+  publishDeferMs,
+  publishQuery,
+  publishTopic,
+  readBody,
+  textReply,
+} from "@sluice/shared/http";
+import { parseProducerId, PRODUCER_SEQUENCE_MAX } from "@sluice/shared/protocol";
 import { InvariantError } from "@sluice/shared/runtime";
 import { type Broker, type LargeUpload, type Origin, PRODUCER_ATTRIBUTE_BYTES } from "../broker.ts";
 import type { Topic } from "../queue/mod.ts";
@@ -44,22 +45,7 @@ const PRODUCER_HEADER = "Sluice-Producer";
 const SEQUENCE_HEADER = "Sluice-Sequence";
 /** Says that the publish was stored before. */
 export const DUPLICATE_HEADER = "Sluice-Duplicate";
-const LINE_FEED = 0x0a;
-const DIGITS_REGEXP = /^\d{1,15}$/;
 const SEQUENCE_REGEXP = /^\d{1,16}$/;
-
-/** Messages within a body that was checked. `each` makes no list: a body may hold millions. */
-interface Parts {
-  readonly count: number;
-  /** Bytes of the largest one. */
-  readonly largest: number;
-  readonly each: () => Iterable<Part>;
-}
-
-interface Part {
-  readonly start: number;
-  readonly end: number;
-}
 
 /** Carries out publishes over HTTP. */
 export class HttpPublisher {
@@ -76,17 +62,13 @@ export class HttpPublisher {
     if (this.#mayBeLarge(request)) return this.#publishStream(request);
     return this.#answer(request, messageBytesMax, "MSG_TOO_BIG", async (body) => {
       if (body.length === 0) throw new HttpError(400, "MSG_EMPTY");
-      const query = this.#query(request);
+      const query = publishQuery(request.url);
       const topic = this.#topic(query);
       const dueMs = this.#dueMs(query);
       return await this.#write(
         topic,
         body,
-        {
-          count: 1,
-          largest: body.length,
-          each: () => [{ start: 0, end: body.length }],
-        },
+        onePart(body.length),
         dueMs,
         await this.#origin(request),
       );
@@ -121,9 +103,9 @@ export class HttpPublisher {
     let gathered = new Uint8Array(0);
     let bytes = 0;
     try {
-      const query = this.#query(request);
+      const query = publishQuery(request.url);
       // A topic is made when the message is there; one that is full need not wait for that.
-      this.#admit(broker.topics.get(checkTopic(query)));
+      this.#admit(broker.topics.get(publishTopic(query)));
       this.#dueMs(query);
       const origin = await this.#origin(request);
       while (true) {
@@ -154,11 +136,7 @@ export class HttpPublisher {
         isRepeat = await this.#write(
           topic,
           gathered,
-          {
-            count: 1,
-            largest: bytes,
-            each: () => [{ start: 0, end: bytes }],
-          },
+          onePart(bytes),
           dueMs,
           origin,
         );
@@ -195,10 +173,10 @@ export class HttpPublisher {
   publishMany(request: Request): Promise<Response> {
     const { bodyBytesMax } = this.#options;
     return this.#answer(request, bodyBytesMax, "BODY_TOO_BIG", async (body) => {
-      const query = this.#query(request);
+      const query = publishQuery(request.url);
       const topic = this.#topic(query);
       const dueMs = this.#dueMs(query);
-      const parts = isBinary(query.get("binary")) ? this.#binaryParts(body) : this.#lines(body);
+      const parts = batchParts(query, body, this.#options);
       return await this.#write(topic, body, parts, dueMs, await this.#origin(request));
     });
   }
@@ -262,14 +240,8 @@ export class HttpPublisher {
     }
   }
 
-  #query(request: Request): ReadonlyMap<string, string> {
-    const query = parseQuery(request.url);
-    if (query === null) throw new HttpError(400, "INVALID_REQUEST");
-    return query;
-  }
-
   #topic(query: ReadonlyMap<string, string>): Topic {
-    const name = checkTopic(query);
+    const name = publishTopic(query);
     try {
       return this.#broker.ensureTopic(name);
     } catch (error) {
@@ -279,12 +251,7 @@ export class HttpPublisher {
 
   /** When the messages are due, Unix ms; 0 for at once. */
   #dueMs(query: ReadonlyMap<string, string>): number {
-    const text = query.get("defer");
-    if (text === undefined) return 0;
-    const deferMs = DIGITS_REGEXP.test(text) ? Number(text) : -1;
-    if (deferMs < 0 || deferMs > this.#options.deferMsMax) {
-      throw new HttpError(400, "INVALID_DEFER");
-    }
+    const deferMs = publishDeferMs(query, this.#options.deferMsMax);
     return deferMs === 0 ? 0 : this.#broker.clock.wallMs() + deferMs;
   }
 
@@ -305,34 +272,6 @@ export class HttpPublisher {
     return { producer, sequence };
   }
 
-  #lines(body: Uint8Array): Parts {
-    let count = 0;
-    let largest = 0;
-    for (const { start, end } of lines(body)) {
-      if (end - start > this.#options.messageBytesMax) throw new HttpError(413, "MSG_TOO_BIG");
-      count++;
-      largest = Math.max(largest, end - start);
-    }
-    return { count, largest, each: () => lines(body) };
-  }
-
-  #binaryParts(body: Uint8Array): Parts {
-    const scanner = new MpubScanner(this.#options);
-    scanner.begin(body.length);
-    const error = scanner.check(body, 0, body.length);
-    if (error !== undefined) throw new HttpError(413, error.code.slice("E_".length));
-    scanner.rewind();
-    return {
-      count: scanner.messageCount,
-      largest: scanner.largestBytes,
-      *each() {
-        while (scanner.nextMessage(body, 0)) {
-          yield { start: scanner.messageStart, end: scanner.messageEnd };
-        }
-      },
-    };
-  }
-
   /**
    * Writes the messages, in one group when they fit one, and waits for the disk. Returns whether they
    * are a repeat: then only for the first ones.
@@ -340,7 +279,7 @@ export class HttpPublisher {
   async #write(
     topic: Topic,
     body: Uint8Array,
-    parts: Parts,
+    parts: BatchParts,
     dueMs: number,
     origin: Origin | null,
   ): Promise<boolean> {
@@ -426,14 +365,6 @@ export class HttpPublisher {
   }
 }
 
-/** The name of the topic, which may not exist yet. */
-function checkTopic(query: ReadonlyMap<string, string>): string {
-  const name = query.get("topic");
-  if (name === undefined) throw new HttpError(400, "MISSING_ARG_TOPIC");
-  if (!isValidName(name)) throw new HttpError(400, "INVALID_TOPIC");
-  return name;
-}
-
 /** The first `length` bytes in memory for at least `needed`. */
 function grown(
   bytes: Uint8Array,
@@ -452,19 +383,4 @@ function okReply(isRepeat: boolean): Response {
 
 function httpErrorReply({ status, code }: HttpError): Response {
   return errorReply(status, code, code === THROTTLED ? RETRY_AFTER : []);
-}
-
-/** The lines of a text body that are not empty. */
-function* lines(body: Uint8Array): Iterable<Part> {
-  for (let start = 0; start < body.length;) {
-    const found = body.indexOf(LINE_FEED, start);
-    const end = found < 0 ? body.length : found;
-    if (end > start) yield { start, end };
-    start = end + 1;
-  }
-}
-
-/** nsqd's reading of `binary`: absent, `false` and `0` mean text, anything else binary. */
-function isBinary(value: string | undefined): boolean {
-  return value !== undefined && value !== "false" && value !== "0";
 }

@@ -1,6 +1,6 @@
 /** The HTTP door of a broker in a simulated world, for tests. Has no tests of its own. */
 import { LoopLag, MetricsRegistry } from "@sluice/shared/telemetry";
-import type { HttpHandler } from "./http_listener.ts";
+import type { HttpHandler } from "@sluice/shared/server";
 import { brokerHttp } from "./http.ts";
 import { registerMetrics } from "./metrics.ts";
 import type { World } from "./world_test.ts";

@@ -8,9 +8,9 @@
  * - When the disk cannot be read the connection ends too, a second later, and the message is
  *   delivered again.
  */
+import type { BodySource } from "@sluice/shared/server";
 import { type BodyReader, type Broker, DamagedBodyError } from "../broker.ts";
 import type { Channel, Consumer, LargeMessage } from "../queue/mod.ts";
-import type { BodySource } from "./outbox.ts";
 
 /** After a failed read, so that a bad disk is not asked in a tight loop. */
 const RETRY_MS = 1000;

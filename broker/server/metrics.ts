@@ -6,15 +6,15 @@ import {
   type MetricsRegistry,
   registerProcessMetrics,
 } from "@sluice/shared/telemetry";
+import type { Handshakes, TcpServer } from "@sluice/shared/server";
+import type { Session } from "./session.ts";
 import type { Broker } from "../broker.ts";
 import type { Channel } from "../queue/mod.ts";
-import type { TcpServer } from "./tcp_server.ts";
-import type { Handshakes } from "./upgrade.ts";
 
 /** Where the figures are. */
 export interface MetricsSource {
   readonly broker: Broker;
-  readonly tcp: Pick<TcpServer, "sessions" | "refusedCount">;
+  readonly tcp: Pick<TcpServer<Session>, "sessions" | "refusedCount">;
   /** How often connections could not be accepted, by door. */
   readonly acceptFailures?: { readonly tcp: number; readonly http: number };
   readonly process?: (() => ProcessFigures) | undefined;

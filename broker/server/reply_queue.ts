@@ -4,7 +4,7 @@
  * reply that is ready waits for those before it.
  */
 import { OK_FRAME } from "@sluice/shared/protocol";
-import type { Outbox } from "./outbox.ts";
+import type { Outbox } from "@sluice/shared/server";
 
 interface Held {
   /** The log has to be durable up to here, or written. */

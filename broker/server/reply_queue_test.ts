@@ -1,7 +1,7 @@
 import { deepStrictEqual as equal } from "node:assert/strict";
 import { OK_FRAME, utf8Bytes } from "@sluice/shared/protocol";
 import { connectionPair, SimClock } from "@sluice/shared/testing";
-import { Outbox } from "./outbox.ts";
+import { Outbox } from "@sluice/shared/server";
 import { ReplyQueue } from "./reply_queue.ts";
 
 function fixture(): { replies: ReplyQueue; sent: () => string } {

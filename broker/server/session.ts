@@ -74,7 +74,21 @@ import {
   writeStoredMessageFrame,
   wrongState,
 } from "@sluice/shared/protocol";
-import { invariant } from "@sluice/shared/runtime";
+import { invariant, type Listener } from "@sluice/shared/runtime";
+import {
+  CLEAR,
+  type LayeredConnection,
+  needsUpgrade,
+  PENDING,
+  remoteHost,
+  SessionAccess,
+  type SessionAuthorization,
+  type SessionSecurity,
+  TcpServer,
+  type TcpSession,
+  type TlsDoor,
+  upgrade,
+} from "@sluice/shared/server";
 import {
   type Broker,
   type LargeUpload,
@@ -90,19 +104,9 @@ import type {
   MessageView,
   Topic,
 } from "../queue/mod.ts";
-import type { LayeredConnection } from "./connection_layers.ts";
 import { LargeBodySource } from "./large_body_source.ts";
 import { PublishTargets } from "./publish_targets.ts";
-import { remoteHost } from "./remote_host.ts";
-import {
-  CLEAR,
-  PENDING,
-  SessionAccess,
-  type SessionAuthorization,
-  type SessionSecurity,
-} from "./session_access.ts";
 import { type LinkOwner, SessionLink } from "./session_link.ts";
-import { needsUpgrade, type TlsDoor, upgrade } from "./upgrade.ts";
 
 /** Limits of a session. */
 export interface SessionOptions {
@@ -132,7 +136,7 @@ interface Subscription {
 export const SESSION_STATE = { init: 0, subscribed: 3, closing: 4 } as const;
 
 /** See the module. */
-export class Session implements ConsumerPort, LinkOwner {
+export class Session implements ConsumerPort, LinkOwner, TcpSession {
   settings: ConnectionSettings;
   readonly connectedWallMs: number;
   readonly targets = new PublishTargets();
@@ -896,4 +900,18 @@ function defaultSettings(options: IdentifyOptions, remoteAddress: string): Conne
   const result = negotiateIdentify(request, options);
   invariant(!(result instanceof ProtocolError), "the default settings are valid");
   return result.settings;
+}
+
+/** The NSQ TCP door of a broker. */
+export function brokerTcp(
+  broker: Broker,
+  listener: Listener,
+  options: { readonly connectionsMax: number; readonly session: SessionOptions },
+): TcpServer<Session> {
+  const { connectionsMax, session } = options;
+  return new TcpServer(listener, {
+    clock: broker.clock,
+    connectionsMax,
+    open: (connection, onClose) => new Session(broker, connection, session, onClose),
+  });
 }

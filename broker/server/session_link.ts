@@ -24,8 +24,8 @@ import {
   Verb,
 } from "@sluice/shared/protocol";
 import { type Connection, ConnectionError, type Timer } from "@sluice/shared/runtime";
+import { type BodySource, Outbox, type OutboxListener } from "@sluice/shared/server";
 import type { Broker, DurableWaiter, Flushable } from "../broker.ts";
-import { type BodySource, Outbox, type OutboxListener } from "./outbox.ts";
 import { ReplyQueue } from "./reply_queue.ts";
 
 /** Messages gather up to this many bytes even when a client asks for a smaller buffer. */

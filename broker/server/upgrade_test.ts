@@ -12,10 +12,14 @@ import {
 } from "@sluice/shared/protocol";
 import { type Connection, ConnectionError, type Listener } from "@sluice/shared/runtime";
 import { settle, SimClock, tlsSettings } from "@sluice/shared/testing";
-import { LayeredConnection } from "./connection_layers.ts";
+import {
+  HANDSHAKE_FAIR_MS,
+  Handshakes,
+  LayeredConnection,
+  type TlsDoor,
+} from "@sluice/shared/server";
 import { UPGRADE_MS_MAX } from "./session_link.ts";
 import { clientStats } from "./stats.ts";
-import { HANDSHAKE_FAIR_MS, Handshakes, type TlsDoor } from "./upgrade.ts";
 import { pub, World, type WorldOptions } from "./world_test.ts";
 
 /** A client that reads no more than a frame, so that it can change layers in between. */

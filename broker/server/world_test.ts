@@ -31,8 +31,8 @@ import {
   SimNetwork,
 } from "@sluice/shared/testing";
 import { Broker, type BrokerOptions } from "../broker.ts";
-import type { SessionOptions } from "./session.ts";
-import { TcpServer } from "./tcp_server.ts";
+import type { TcpServer } from "@sluice/shared/server";
+import { brokerTcp, type Session, type SessionOptions } from "./session.ts";
 
 /** A disk whose syncs of the log can be held back, or made to fail. */
 export class HeldDisk extends DiskWrapper {
@@ -109,7 +109,7 @@ export class World {
     readonly network: SimNetwork,
     disk: HeldDisk,
     readonly broker: Broker,
-    readonly server: TcpServer,
+    readonly server: TcpServer<Session>,
   ) {
     this.disk = disk;
     broker.onFailure = (error) => this.failures.push(error);
@@ -122,7 +122,7 @@ export class World {
     const network = new SimNetwork({ bufferBytesMax: options.bufferBytesMax ?? 65_536 });
     const broker = await openBroker(disk, clock, options);
     const listener = network.listen("127.0.0.1", 4150);
-    const server = new TcpServer(broker, options.listener?.(listener) ?? listener, {
+    const server = brokerTcp(broker, options.listener?.(listener) ?? listener, {
       connectionsMax: options.connectionsMax ?? 100,
       session: {
         identify: { version: "1.3.0", ...IDENTIFY_OPTIONS_DEFAULT, ...options.identify },

@@ -6,5 +6,6 @@ export * from "./body.ts";
 export * from "./http_error.ts";
 export * from "./name_argument.ts";
 export * from "./nsq_http.ts";
+export * from "./publish_request.ts";
 export * from "./query.ts";
 export * from "./reply.ts";

@@ -28,6 +28,17 @@ export const ZONES: readonly Zone[] = [
     mayImport: ["shared/protocol", "shared/runtime", "shared/telemetry"],
   })),
   { under: "shared/log/", mayImport: ["shared/runtime", "shared/telemetry"] },
+  {
+    under: "shared/server/",
+    mayImport: [
+      "shared/authorization",
+      "shared/config",
+      "shared/http",
+      "shared/protocol",
+      "shared/runtime",
+      "shared/telemetry",
+    ],
+  },
   { under: "shared/testing/", mayImport: ["shared"] },
   {
     under: "broker/storage/",
@@ -50,6 +61,7 @@ export const ZONES: readonly Zone[] = [
       "shared/http",
       "shared/client",
       "shared/authorization",
+      "shared/server",
     ],
   },
   ...SERVICES.map((under) => ({

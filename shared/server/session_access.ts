@@ -25,15 +25,15 @@ import {
   type PublishVerb,
   unauthorized,
   Verb,
-} from "@sluice/shared/protocol";
-import { type Clock, invariant, type Timer } from "@sluice/shared/runtime";
-import type { Secret } from "@sluice/shared/telemetry";
+} from "../protocol/mod.ts";
+import { type Clock, invariant, type Timer } from "../runtime/mod.ts";
+import type { Secret } from "../telemetry/mod.ts";
 import {
   AuthorizationUnavailable,
   type Authorizer,
   type Grants,
   secretOf,
-} from "@sluice/shared/authorization";
+} from "../authorization/mod.ts";
 
 export const RETRY_MS = 10_000;
 export const GRACE_MS = 15 * 60_000;

@@ -11,7 +11,7 @@
  * - A write has no deadline of its own: the session closes a connection whose write has been pending
  *   for too long ({@linkcode Outbox.pendingSinceMs}).
  */
-import { type Clock, type Connection, invariant, InvariantError } from "@sluice/shared/runtime";
+import { type Clock, type Connection, invariant, InvariantError } from "../runtime/mod.ts";
 
 const BYTES_MIN = 256;
 /** A buffer larger than this is not kept while nothing waits. */

@@ -1,18 +1,18 @@
 /**
- * The HTTP listener, up before what it serves. Requests that come before there is a broker wait for
+ * The HTTP listener, up before what it serves. Requests that come before that is there wait for
  * it a moment, so that whoever asks `/ping` in a short start finds all of it, as with nsqd; in a long
- * one they are answered by another handler, which says that the broker recovers.
+ * one they are answered by another handler, which says how far the start is.
  */
-import { errorReply } from "@sluice/shared/http";
+import { errorReply } from "../http/mod.ts";
 import {
   type Clock,
   type HttpServer,
   invariant,
   type ServeHttpOptions,
   type Timer,
-} from "@sluice/shared/runtime";
+} from "../runtime/mod.ts";
 
-/** How long a request waits for the broker before it is told that there is none yet. */
+/** How long a request waits for the service before it is told that there is none yet. */
 export const READY_WAIT_MS = 1_000;
 
 /** Answers a request; see {@linkcode ServeHttpOptions.handler}. */
@@ -84,7 +84,7 @@ export class HttpListener {
     return this.#server.acceptFailureCount ?? 0;
   }
 
-  /** There is a broker: all requests are its handler's. */
+  /** The service is there: all requests are its handler's. */
   serve(handler: HttpHandler): void {
     this.#handler = handler;
     this.#wake();
@@ -115,7 +115,7 @@ export class HttpListener {
     return await (this.#handler ?? this.#early)(request, ...peer);
   }
 
-  /** Resolves when there is a broker, or no reason to wait any longer. */
+  /** Resolves when the service is there, or there is no reason to wait any longer. */
   #ready(): Promise<void> {
     return new Promise((resolve) => {
       const timer = this.#clock.setTimer(READY_WAIT_MS, () => {

@@ -15,9 +15,9 @@ import {
   OK_FRAME,
   SnappyDecoder,
   SnappyEncoder,
-} from "@sluice/shared/protocol";
-import type { ConnectionSettings } from "@sluice/shared/protocol";
-import type { Clock, Timer, TlsSettings } from "@sluice/shared/runtime";
+} from "../protocol/mod.ts";
+import type { ConnectionSettings } from "../protocol/mod.ts";
+import type { Clock, Timer, TlsSettings } from "../runtime/mod.ts";
 import type { LayeredConnection } from "./connection_layers.ts";
 
 /** How long a handshake may take, as in nsqd. */
@@ -27,7 +27,7 @@ export const HANDSHAKE_FAIR_MS = 1_500;
 /** Handshakes under way; more wait for their turn, with the time an upgrade may take. */
 export const HANDSHAKES_MAX = 256;
 
-/** How a broker speaks TLS on its NSQ connections. */
+/** How a service speaks TLS on its NSQ connections. */
 export interface TlsDoor {
   /** Asked at each handshake, so that a renewed certificate counts at once. */
   readonly settings: () => TlsSettings;

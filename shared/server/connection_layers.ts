@@ -3,14 +3,14 @@
  * after the other, and whoever holds it goes on as before. The plain path costs one call more and no
  * promise. Layers change only while nothing is read or written.
  */
-import { CompressionError, type StreamDecoder, type StreamEncoder } from "@sluice/shared/protocol";
+import { CompressionError, type StreamDecoder, type StreamEncoder } from "../protocol/mod.ts";
 import {
   type Connection,
   ConnectionError,
   invariant,
   type TlsSettings,
   type TlsState,
-} from "@sluice/shared/runtime";
+} from "../runtime/mod.ts";
 
 const READ_BYTES_MIN = 2048;
 const READ_BYTES_MAX = 64 * 1024;

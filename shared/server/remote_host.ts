@@ -1,5 +1,5 @@
 /** What the address of a peer, `host:port` or that of a Unix socket, says about it. */
-import { UNIX_PEER } from "@sluice/shared/runtime";
+import { UNIX_PEER } from "../runtime/mod.ts";
 
 /** The host, without the brackets of an IPv6 address; empty over a Unix socket. */
 export function remoteHost(remoteAddress: string): string {

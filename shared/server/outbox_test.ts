@@ -1,5 +1,5 @@
 import { deepStrictEqual as equal, ok } from "node:assert/strict";
-import { connectionPair, settle, SimClock, type SimConnection } from "@sluice/shared/testing";
+import { connectionPair, settle, SimClock, type SimConnection } from "../testing/mod.ts";
 import { type BodySource, Outbox, type OutboxListener } from "./outbox.ts";
 
 interface Fixture {

@@ -2,37 +2,53 @@
  * Accepts NSQ connections and carries bytes between them and their sessions. A connection reads only
  * after its session has used up what it read before, into one buffer that grows with its traffic.
  */
-import { type Connection, ConnectionError, type Listener } from "@sluice/shared/runtime";
-import type { Broker } from "../broker.ts";
+import { type Clock, type Connection, ConnectionError, type Listener } from "../runtime/mod.ts";
 import { LayeredConnection } from "./connection_layers.ts";
-import { Session, type SessionOptions } from "./session.ts";
 
 const READ_BYTES_MIN = 2048;
 const READ_BYTES_MAX = 64 * 1024;
 /** How long the connections may take, when the server closes, to read what they are owed. */
 const CLOSE_MS_MAX = 1_000;
 
-/** Settings of a {@linkcode TcpServer}. */
-export interface TcpServerOptions {
+/** What takes the bytes of one connection. */
+export interface TcpSession {
+  /** Nothing is read any more. */
+  readonly isClosed: boolean;
+  /** Set while nothing more can be taken; resolves when reading may go on. */
+  readonly blocked: Promise<void> | null;
+  /** Takes received bytes; while `blocked` is set afterwards, they are still in use. */
+  receive(buffer: Uint8Array, start: number, end: number): void;
+  /** The peer sends no more. */
+  endOfStream(): void;
+  /** Takes no more commands and closes once everything so far is answered. */
+  end(): void;
+  /** Ends the session at once. */
+  close(): void;
+}
+
+/** What a {@linkcode TcpServer} serves with. */
+export interface TcpServerOptions<S extends TcpSession> {
+  readonly clock: Clock;
   /** Connections beyond are closed at once. */
   readonly connectionsMax: number;
-  readonly session: SessionOptions;
+  /** Makes the session of a connection; `onClose` is told once it is closed. */
+  readonly open: (connection: LayeredConnection, onClose: (session: S) => void) => S;
+  /** How long the connections may take, when the server closes, to read what they are owed. */
+  readonly closeMsMax?: number;
 }
 
 /** The NSQ TCP door. */
-export class TcpServer {
-  readonly sessions = new Set<Session>();
+export class TcpServer<S extends TcpSession> {
+  readonly sessions = new Set<S>();
   /** Connections closed because there were too many. */
   refusedCount = 0;
-  readonly #broker: Broker;
-  readonly #options: TcpServerOptions;
+  readonly #options: TcpServerOptions<S>;
   readonly #listener: Listener;
   readonly #running = new Set<Promise<void>>();
   readonly #accepting: Promise<void>;
 
   /** Accepts at once. The listener is the server's from here on. */
-  constructor(broker: Broker, listener: Listener, options: TcpServerOptions) {
-    this.#broker = broker;
+  constructor(listener: Listener, options: TcpServerOptions<S>) {
     this.#options = options;
     this.#listener = listener;
     this.#accepting = this.#accept();
@@ -57,14 +73,14 @@ export class TcpServer {
   }
 
   /**
-   * Closes every connection once it has taken its answers, or after {@linkcode CLOSE_MS_MAX}; what is
-   * in flight goes back to its channel.
+   * Closes every connection once it has taken its answers, or after {@linkcode CLOSE_MS_MAX} if nothing
+   * else was asked for.
    */
   async close(): Promise<void> {
     this.stopAccepting();
     await this.#accepting;
     for (const session of [...this.sessions]) session.end();
-    const late = this.#broker.clock.setTimer(CLOSE_MS_MAX, () => {
+    const late = this.#options.clock.setTimer(this.#options.closeMsMax ?? CLOSE_MS_MAX, () => {
       for (const session of [...this.sessions]) session.close();
     });
     await Promise.all(this.#running);
@@ -88,12 +104,7 @@ export class TcpServer {
 
   async #serve(plain: Connection): Promise<void> {
     const connection = new LayeredConnection(plain);
-    const session = new Session(
-      this.#broker,
-      connection,
-      this.#options.session,
-      (closed) => this.sessions.delete(closed),
-    );
+    const session = this.#options.open(connection, (closed) => this.sessions.delete(closed));
     this.sessions.add(session);
     let buffer = new Uint8Array(READ_BYTES_MIN);
     try {

@@ -11,7 +11,7 @@
  * a source of grants names needs no token.
  *
  * What a request is about is the `:topic` and `:channel` of its path, or else of its query. A route has
- * its rule in {@linkcode ROUTE_RULES}; one that has none is refused as soon as there are
+ * its rule in a table of the service; one that has none is refused as soon as there are
  * grants. Answers: 401 `AUTH_REQUIRED` without a token, 401 `INVALID_TOKEN` for one that nobody knows,
  * 403 `FORBIDDEN` when its grants do not cover the request, 503 `AUTH_FAILED` when it cannot be said.
  *
@@ -25,17 +25,11 @@ import {
   type Grants,
   type Scope,
   secretOf,
-} from "@sluice/shared/authorization";
-import {
-  errorReply,
-  type HttpCall,
-  HttpError,
-  type HttpRoute,
-  parseQuery,
-} from "@sluice/shared/http";
-import { isValidName, utf8Bytes } from "@sluice/shared/protocol";
-import type { Clock } from "@sluice/shared/runtime";
-import type { Logger } from "@sluice/shared/telemetry";
+} from "../authorization/mod.ts";
+import { errorReply, type HttpCall, HttpError, type HttpRoute, parseQuery } from "../http/mod.ts";
+import { isValidName, utf8Bytes } from "../protocol/mod.ts";
+import type { Clock } from "../runtime/mod.ts";
+import type { Logger } from "../telemetry/mod.ts";
 import { isLoopback, remoteHost } from "./remote_host.ts";
 
 /** What a route needs; `on` says whether it is about the node, a topic or a channel. */
@@ -44,40 +38,10 @@ export interface RouteNeed {
   readonly on: "node" | "topic" | "channel";
 }
 
-const READ: RouteNeed = { scope: "read", on: "node" };
-const ADMIN: RouteNeed = { scope: "admin", on: "node" };
-const TOPIC_ADMIN: RouteNeed = { scope: "admin", on: "topic" };
-const CHANNEL_ADMIN: RouteNeed = { scope: "admin", on: "channel" };
-const PUBLISH: RouteNeed = { scope: "publish", on: "topic" };
-
 /** The rule of each route, by method and path. */
-export const ROUTE_RULES: Readonly<Record<string, RouteNeed | "open">> = {
-  "GET /ping": "open",
-  "GET /v1/health": "open",
-  "GET /info": READ,
-  "GET /stats": READ,
-  "GET /metrics": READ,
-  "GET /config/:opt": READ,
-  "PUT /config/:opt": ADMIN,
-  "POST /pub": PUBLISH,
-  "POST /mpub": PUBLISH,
-  "POST /topic/create": TOPIC_ADMIN,
-  "POST /topic/delete": TOPIC_ADMIN,
-  "POST /topic/empty": TOPIC_ADMIN,
-  "POST /topic/pause": TOPIC_ADMIN,
-  "POST /topic/unpause": TOPIC_ADMIN,
-  "POST /channel/create": CHANNEL_ADMIN,
-  "POST /channel/delete": CHANNEL_ADMIN,
-  "POST /channel/empty": CHANNEL_ADMIN,
-  "POST /channel/pause": CHANNEL_ADMIN,
-  "POST /channel/unpause": CHANNEL_ADMIN,
-  "GET /v1/storage/scrub": READ,
-  "POST /v1/storage/scrub": ADMIN,
-  "GET /v1/topics/:topic/policy": { scope: "read", on: "topic" },
-  "PUT /v1/topics/:topic/policy": TOPIC_ADMIN,
-  "GET /v1/registry/head": READ,
-  "GET /v1/registry": READ,
-};
+export type RouteRules = Readonly<Record<string, RouteNeed | "open">>;
+
+const PUBLISH: RouteNeed = { scope: "publish", on: "topic" };
 
 /** Tokens whose grants are kept. The oldest goes first. */
 export const CACHE_MAX = 4096;
@@ -130,13 +94,13 @@ export class HttpAccess {
   readonly #guardsApi: boolean;
   readonly #clock: Clock;
   readonly #logger: Logger;
-  readonly #rules: typeof ROUTE_RULES;
+  readonly #rules: RouteRules;
   readonly #kept = new Map<string, Kept>();
 
   constructor(
     { authorizer, guardsApi }: HttpAuthorization,
     { clock, logger }: HttpAccessSeams,
-    rules = ROUTE_RULES,
+    rules: RouteRules,
   ) {
     this.#rules = rules;
     this.#authorizer = authorizer;

@@ -1,11 +1,11 @@
 /**
- * The broker's certificate, key and authorities: read and checked at the start, and read again every
+ * A service's certificate, key and authorities: read and checked at the start, and read again every
  * minute, so that whoever renews a certificate only replaces the files. Files that do not fit
  * together, as in the middle of a renewal, change nothing and are told of once.
  */
 import { createPrivateKey, X509Certificate } from "node:crypto";
-import type { Clock, Timer, TlsSettings } from "@sluice/shared/runtime";
-import type { Logger } from "@sluice/shared/telemetry";
+import type { Clock, Timer, TlsSettings } from "../runtime/mod.ts";
+import type { Logger } from "../telemetry/mod.ts";
 import { hasTls, type TlsValues, tlsVersionMin } from "./tls_settings.ts";
 
 /** The time between readings. */

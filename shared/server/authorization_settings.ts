@@ -1,6 +1,6 @@
 /** The settings that say who may do what, and what follows from them. */
-import { boolean, choice, list, setting, text, type ValuesOf } from "@sluice/shared/config";
-import { type AuthorizationSettings, authUrl } from "@sluice/shared/authorization";
+import { boolean, choice, list, setting, text, type ValuesOf } from "../config/mod.ts";
+import { type AuthorizationSettings, authUrl } from "../authorization/mod.ts";
 
 type Values = ValuesOf<ReturnType<typeof authorizationSettings>>;
 

@@ -8,7 +8,7 @@ import {
   setting,
   text,
   type ValuesOf,
-} from "@sluice/shared/config";
+} from "../config/mod.ts";
 
 const TLS_REQUIRED = choice(["false", "true", "tcp-https"], { bare: "true" });
 const GO_BOOLEANS: Readonly<Record<string, string>> = {

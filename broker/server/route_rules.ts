@@ -1,0 +1,37 @@
+/** Who may use which route of the broker; see `HttpAccess`. */
+import type { RouteNeed, RouteRules } from "@sluice/shared/server";
+
+const READ: RouteNeed = { scope: "read", on: "node" };
+const ADMIN: RouteNeed = { scope: "admin", on: "node" };
+const TOPIC_ADMIN: RouteNeed = { scope: "admin", on: "topic" };
+const CHANNEL_ADMIN: RouteNeed = { scope: "admin", on: "channel" };
+const PUBLISH: RouteNeed = { scope: "publish", on: "topic" };
+
+/** The rule of each route, by method and path. */
+export const ROUTE_RULES: RouteRules = {
+  "GET /ping": "open",
+  "GET /v1/health": "open",
+  "GET /info": READ,
+  "GET /stats": READ,
+  "GET /metrics": READ,
+  "GET /config/:opt": READ,
+  "PUT /config/:opt": ADMIN,
+  "POST /pub": PUBLISH,
+  "POST /mpub": PUBLISH,
+  "POST /topic/create": TOPIC_ADMIN,
+  "POST /topic/delete": TOPIC_ADMIN,
+  "POST /topic/empty": TOPIC_ADMIN,
+  "POST /topic/pause": TOPIC_ADMIN,
+  "POST /topic/unpause": TOPIC_ADMIN,
+  "POST /channel/create": CHANNEL_ADMIN,
+  "POST /channel/delete": CHANNEL_ADMIN,
+  "POST /channel/empty": CHANNEL_ADMIN,
+  "POST /channel/pause": CHANNEL_ADMIN,
+  "POST /channel/unpause": CHANNEL_ADMIN,
+  "GET /v1/storage/scrub": READ,
+  "POST /v1/storage/scrub": ADMIN,
+  "GET /v1/topics/:topic/policy": { scope: "read", on: "topic" },
+  "PUT /v1/topics/:topic/policy": TOPIC_ADMIN,
+  "GET /v1/registry/head": READ,
+  "GET /v1/registry": READ,
+};
