@@ -1,8 +1,9 @@
 /**
  * The real HTTP client: HTTP/1.1, no proxy, no redirects. {@linkcode askHttp} makes a connection for
  * each request, {@linkcode KeptHttp} keeps one per server for those that are asked again and again.
+ * {@linkcode streamHttp} reads an answer as it comes, over a connection of its own.
  */
-import { Agent, type ClientRequest, request as requestHttp } from "node:http";
+import { Agent, type ClientRequest, type IncomingMessage, request as requestHttp } from "node:http";
 import { request as requestHttps } from "node:https";
 import {
   type AskHttp,
@@ -10,6 +11,9 @@ import {
   type HttpAskBounds,
   HttpAskError,
   type HttpQuestion,
+  type HttpStream,
+  type HttpStreamBounds,
+  type HttpStreamQuestion,
 } from "./http_client.ts";
 
 /** An idle connection is closed after so long. */
@@ -30,6 +34,77 @@ export class KeptHttp {
 /** {@linkcode AskHttp} over the machine's network. */
 export function askHttp(question: HttpQuestion, bounds: HttpAskBounds): Promise<HttpAnswer> {
   return ask(question, bounds, null);
+}
+
+/** {@linkcode StreamHttp} over the machine's network. */
+export async function streamHttp(
+  { url, headers }: HttpStreamQuestion,
+  { connectTimeoutMs, headTimeoutMs }: HttpStreamBounds,
+  signal: AbortSignal,
+): Promise<HttpStream> {
+  const send = url.startsWith("https:") ? requestHttps : requestHttp;
+  const request = send(url, { method: "GET", headers: { ...headers }, agent: false });
+  let close = () => {};
+  const timers: ReturnType<typeof setTimeout>[] = [];
+  try {
+    const response = await new Promise<IncomingMessage>((resolve, reject) => {
+      const fail = (reason: string) => reject(new HttpAskError(reason));
+      // Stays for as long as there is a connection: an error nobody listens to ends the process.
+      request.on("error", (error) => fail(reasonOf(error)));
+      request.on("response", resolve);
+      close = () => fail("the connection was closed");
+      signal.addEventListener("abort", close);
+      if (signal.aborted) close();
+      const connecting = setTimeout(
+        () => fail(`no connection within ${connectTimeoutMs} ms`),
+        connectTimeoutMs,
+      );
+      timers.push(connecting);
+      timers.push(setTimeout(() => fail(`no answer within ${headTimeoutMs} ms`), headTimeoutMs));
+      request.on("socket", (socket) => {
+        if (socket.connecting) socket.once("connect", () => clearTimeout(connecting));
+        else clearTimeout(connecting);
+      });
+      request.end();
+    });
+    return new SystemHttpStream(request, response);
+  } catch (error) {
+    request.destroy();
+    throw error;
+  } finally {
+    signal.removeEventListener("abort", close);
+    for (const timer of timers) clearTimeout(timer);
+  }
+}
+
+class SystemHttpStream implements HttpStream {
+  readonly status: number;
+  readonly #request: ClientRequest;
+  readonly #chunks: AsyncIterator<Uint8Array>;
+  #lost = false;
+
+  constructor(request: ClientRequest, response: IncomingMessage) {
+    this.#request = request;
+    this.#chunks = response[Symbol.asyncIterator]();
+    this.status = response.statusCode ?? 0;
+    response.on("error", () => {}); // Told by the reads.
+  }
+
+  async read(): Promise<Uint8Array | null> {
+    try {
+      const next = await this.#chunks.next();
+      if (!this.#lost) return next.done === true ? null : next.value;
+    } catch {
+      // An iterator that has thrown would say next that it is done.
+      this.#lost = true;
+    }
+    throw new HttpAskError("the connection was lost within the answer");
+  }
+
+  close(): void {
+    this.#lost = true;
+    this.#request.destroy();
+  }
 }
 
 function ask(

@@ -2,7 +2,7 @@
 import { deepStrictEqual as equal, match, ok, rejects } from "node:assert/strict";
 import { HttpAskError, type HttpQuestion } from "./http_client.ts";
 import { serveHttp } from "./system_http.ts";
-import { askHttp, KeptHttp } from "./system_http_client.ts";
+import { askHttp, KeptHttp, streamHttp } from "./system_http_client.ts";
 
 const BOUNDS = { connectTimeoutMs: 5_000, timeoutMs: 5_000, bodyBytesMax: 100 };
 
@@ -130,4 +130,103 @@ Deno.test("KeptHttp asks one server over one connection, also after an answer th
   ok(peers.size <= 2);
   http.close();
   await server.shutdown();
+});
+
+const STREAM_BOUNDS = { connectTimeoutMs: 5_000, headTimeoutMs: 5_000 };
+
+function streamed(port: number, bounds = STREAM_BOUNDS, signal = new AbortController().signal) {
+  return streamHttp({ url: question(port).url, headers: { Accept: "a/b" } }, bounds, signal);
+}
+
+Deno.test("streamHttp() gives bytes as they come, and null at the end of a whole answer", async () => {
+  let send: ReadableStreamDefaultController<Uint8Array> | undefined;
+  const handler = ({ headers }: Request) => {
+    const body = new ReadableStream<Uint8Array>({
+      start: (controller) => void (send = controller),
+    });
+    return new Response(body, { status: headers.get("accept") === "a/b" ? 203 : 400 });
+  };
+  await serving(handler, async (port) => {
+    const stream = await streamed(port);
+    equal(stream.status, 203);
+    for (const text of ["a", "bcd"]) {
+      send?.enqueue(new TextEncoder().encode(text));
+      const bytes = await stream.read();
+      equal(new TextDecoder().decode(bytes ?? undefined), text);
+    }
+    send?.close();
+    equal([await stream.read(), await stream.read()], [null, null]);
+    stream.close();
+  });
+});
+
+Deno.test("streamHttp() can be closed at any time: before the answer, within a read, and between reads", async () => {
+  await saying("", async (port) => {
+    const early = new AbortController();
+    early.abort();
+    await rejects(streamed(port, STREAM_BOUNDS, early.signal), /^HttpAskError: .* was closed$/);
+    const stop = new AbortController();
+    const opening = streamed(port, STREAM_BOUNDS, stop.signal);
+    queueMicrotask(() => stop.abort());
+    await rejects(opening, /^HttpAskError: the connection was closed$/);
+  });
+  const head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+  await saying(`${head}1\r\na\r\n`, async (port) => {
+    const stream = await streamed(port);
+    equal((await stream.read())?.length, 1);
+    const lost = rejects(
+      stream.read(),
+      /^HttpAskError: the connection was lost within the answer$/,
+    );
+    stream.close();
+    await lost;
+    await rejects(stream.read(), HttpAskError);
+    stream.close();
+    (await streamed(port)).close();
+  });
+});
+
+Deno.test("streamHttp() leaves with the server what is not read", async () => {
+  let sentBytes = 0;
+  let cancelled = () => {};
+  const ended = new Promise<void>((resolve) => cancelled = resolve);
+  const pull = (controller: ReadableStreamDefaultController<Uint8Array>) => {
+    sentBytes += 65_536;
+    controller.enqueue(new Uint8Array(65_536));
+  };
+  const handler = () => new Response(new ReadableStream({ pull, cancel: () => cancelled() }));
+  await serving(handler, async (port) => {
+    const stream = await streamed(port);
+    equal(stream.status, 200);
+    for (let before = -1; before !== sentBytes;) {
+      before = sentBytes;
+      await askHttp(question(1), BOUNDS).catch(() => {}); // Turns of the event loop.
+    }
+    ok(sentBytes < 64 * 2 ** 20, `${sentBytes}`);
+    stream.close();
+    await ended;
+  });
+});
+
+Deno.test("streamHttp() rejects with what went wrong, and never with the question", async () => {
+  const refused = Deno.listen({ hostname: "127.0.0.1", port: 0 });
+  const { port } = refused.addr;
+  refused.close();
+  const bounds = { ...STREAM_BOUNDS, headTimeoutMs: 50 };
+  const rows: readonly (readonly [string | null, RegExp])[] = [
+    [null, /ECONNREFUSED/],
+    ["", /no answer within 50 ms/],
+    ["HTTP/1.1 200 OK\r\n", /no answer within 50 ms/],
+    ["opensesame is not HTTP\r\n\r\n", /the connection failed/],
+  ];
+  for (const [bytes, reason] of rows) {
+    const test = async (port: number) => {
+      const error: unknown = await streamed(port, bounds).catch((error) => error);
+      equal(error instanceof HttpAskError, true, String(error));
+      match(String(error), reason);
+      equal(/opensesame|127\.0\.0\.1/.test(Deno.inspect(error)), false);
+    };
+    if (bytes === null) await test(port);
+    else await saying(bytes, test);
+  }
 });

@@ -21,6 +21,7 @@ export { SimDisk, type SimDiskOptions } from "./sim_disk.ts";
 export type { PlannedFailure, PowerCutMoment } from "./sim_disk_power.ts";
 export { type SimDiskOperation, SimDiskTrace } from "./sim_disk_trace.ts";
 export { SECTOR_BYTES, SimFileData } from "./sim_file_data.ts";
+export { SimHttpStream, SimHttpStreams, type SimUrl } from "./sim_http_streams.ts";
 export { SimNames } from "./sim_names.ts";
 export { SimNetwork, type SimNetworkOptions } from "./sim_network.ts";
 export {
