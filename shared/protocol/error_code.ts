@@ -6,7 +6,7 @@
  * soft ones can never grow in number: nsqjs closes on any code it does not know.
  */
 
-/** All codes. The last two are ours, the others are nsqd's. */
+/** All codes. The last three are ours, the others are nsqd's. */
 export type ErrorCode =
   | "E_INVALID"
   | "E_BAD_PROTOCOL"
@@ -28,7 +28,8 @@ export type ErrorCode =
   | "E_AUTH_ERROR"
   | "E_UNAUTHORIZED"
   | "E_THROTTLED"
-  | "E_SEQUENCE_TOO_OLD";
+  | "E_SEQUENCE_TOO_OLD"
+  | "E_CLOSING";
 
 /** What the table knows of one code. */
 export interface ErrorFacts {
@@ -82,6 +83,10 @@ export const ERROR_CODES: Readonly<Record<ErrorCode, ErrorFacts>> = {
   E_SEQUENCE_TOO_OLD: fatal(
     409,
     "The sequence of the publish is below the producer's window: whether it is stored is not known.",
+  ),
+  E_CLOSING: fatalForNow(
+    null,
+    "The server stops: what was sent to it and not answered before this was not taken and never will be.",
   ),
 };
 

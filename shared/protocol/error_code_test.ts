@@ -14,7 +14,12 @@ Deno.test("the table has every code of the contract, and ours", () => {
     "E_IDENTIFY_FAILED E_SUB_FAILED E_PUB_FAILED E_MPUB_FAILED E_DPUB_FAILED E_FIN_FAILED " +
     "E_REQ_FAILED E_TOUCH_FAILED E_AUTH_DISABLED E_AUTH_FAILED E_AUTH_FIRST E_AUTH_ERROR " +
     "E_UNAUTHORIZED";
-  assert.deepEqual(CODES, [...contract.split(" "), "E_THROTTLED", "E_SEQUENCE_TOO_OLD"]);
+  assert.deepEqual(CODES, [
+    ...contract.split(" "),
+    "E_THROTTLED",
+    "E_SEQUENCE_TOO_OLD",
+    "E_CLOSING",
+  ]);
 });
 
 Deno.test("only FIN, REQ and TOUCH fail softly, since nsqjs closes on any other code", () => {
@@ -29,6 +34,11 @@ Deno.test("only FIN, REQ and TOUCH fail softly, since nsqjs closes on any other 
 Deno.test("E_THROTTLED may be tried again and is 429 over HTTP", () => {
   assert.equal(ERROR_CODES.E_THROTTLED.retryable, true);
   assert.equal(ERROR_CODES.E_THROTTLED.httpStatus, 429);
+});
+
+Deno.test("E_CLOSING may be tried again, and only happens over TCP", () => {
+  const { fatal, retryable, httpStatus } = ERROR_CODES.E_CLOSING;
+  assert.deepEqual([fatal, retryable, httpStatus], [true, true, null]);
 });
 
 Deno.test("a ProtocolError's text is the code, alone or with a description", () => {
