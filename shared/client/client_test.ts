@@ -10,89 +10,10 @@ import {
   ProtocolError,
   utf8Bytes,
 } from "../protocol/mod.ts";
-import type { Connection, Listener } from "../runtime/mod.ts";
-import { settle, SimClock, SimNetwork } from "../testing/mod.ts";
-import { CLIENT_OPTIONS_DEFAULT, type ClientOptions } from "./client_link.ts";
+import { settle } from "../testing/mod.ts";
+import { BODY, FEATURES, OPTIONS, outcomes, World } from "./client_world_test.ts";
 import { ConsumerConnection, type Delivery } from "./consumer_connection.ts";
-import { ProducerConnection, PublishError } from "./producer_connection.ts";
-
-const FEATURES = encodeResponseFrame(JSON.stringify({ version: "1.3.0", max_rdy_count: 2500 }));
-const OPTIONS: ClientOptions = { ...CLIENT_OPTIONS_DEFAULT, host: "server", port: 4150 };
-const BODY = utf8Bytes("a");
-
-/** The server's end of a connection. */
-class Peer {
-  text = "";
-  state: "open" | "ended" = "open";
-
-  constructor(readonly connection: Connection) {
-    void this.#read();
-  }
-
-  /** What has come since the last call, without magic and IDENTIFY. */
-  take(): string {
-    const text = this.text.replace(/^ {2}V2IDENTIFY\n[^]{4}\{.*?\}/, "");
-    this.text = "";
-    return text;
-  }
-
-  async send(...frames: Uint8Array[]): Promise<void> {
-    for (const frame of frames) await this.connection.writeAll(frame);
-    await settle();
-  }
-
-  async #read(): Promise<void> {
-    const buffer = new Uint8Array(4096);
-    try {
-      for (;;) {
-        const bytes = await this.connection.read(buffer);
-        if (bytes === null) break;
-        this.text += new TextDecoder("latin1").decode(buffer.subarray(0, bytes));
-      }
-    } catch {
-      // Ended by the other side.
-    }
-    this.state = "ended";
-  }
-}
-
-class World {
-  readonly network = new SimNetwork();
-  readonly clock = new SimClock();
-  readonly listener: Listener = this.network.listen("server", 4150);
-
-  /** The server's end of the next connection, which is answered with `frames`. */
-  async accept(...frames: Uint8Array[]): Promise<Peer> {
-    const connection = await this.listener.accept();
-    ok(connection !== null);
-    const peer = new Peer(connection);
-    await peer.send(...frames);
-    return peer;
-  }
-
-  async producer(): Promise<[ProducerConnection, Peer]> {
-    const peer = this.accept(FEATURES);
-    const producer = await ProducerConnection.connect(this, OPTIONS);
-    return [producer, await peer];
-  }
-
-  async close(...peers: Peer[]): Promise<void> {
-    for (const peer of peers) peer.connection.close();
-    this.listener.close();
-    await settle();
-    equal([this.network.openEnds, this.clock.pendingTimers], [0, 0]);
-  }
-}
-
-/** What becomes of each publish: `ok`, or the outcome. */
-function outcomes(...publishes: Promise<void>[]): Promise<string[]> {
-  return Promise.all(publishes.map((publish) =>
-    publish.then(() => "ok", (error) => {
-      ok(error instanceof PublishError);
-      return error.outcome;
-    })
-  ));
-}
+import { ProducerConnection } from "./producer_connection.ts";
 
 Deno.test("connect() negotiates, and gives up a server that refuses, is none, or says nothing", async () => {
   const world = new World();
@@ -139,43 +60,6 @@ Deno.test("publishes go out at once and are confirmed in their order; heartbeats
   await world.close(peer);
 });
 
-Deno.test("an error refuses its publish and all behind it, and nothing is unknown", async () => {
-  const world = new World();
-  const [producer, peer] = await world.producer();
-  const publishes = outcomes(...[1, 2, 3].map(() => producer.publish(encodePub("t", BODY))));
-  await settle();
-  await peer.send(OK_FRAME, encodeErrorFrame(new ProtocolError("E_THROTTLED", "PUB full")));
-  equal(await publishes, ["ok", "refused", "refused"]);
-  equal(producer.isOpen, false);
-  equal(await outcomes(producer.publish(encodePub("t", BODY))), ["refused"]);
-  await world.close(peer);
-});
-
-Deno.test("what a server could not store, or did not answer, is unknown", async () => {
-  const world = new World();
-  for (const code of ["E_PUB_FAILED", "E_MPUB_FAILED", "E_DPUB_FAILED"] as const) {
-    const [producer, peer] = await world.producer();
-    const publishes = outcomes(...[1, 2].map(() => producer.publish(encodePub("t", BODY))));
-    await settle();
-    await peer.send(encodeErrorFrame(new ProtocolError(code, "the log cannot be written")));
-    equal(await publishes, ["unknown", "unknown"]);
-    peer.connection.close();
-  }
-  const ends: (string | undefined)[] = [];
-  for (const close of [(peer: Peer) => peer.connection.close(), null]) {
-    const [producer, peer] = await world.producer();
-    producer.onEnd = (error) => ends.push(error?.name);
-    const publishes = outcomes(producer.publish(encodePub("t", BODY)));
-    await settle();
-    if (close === null) producer.close();
-    else close(peer);
-    equal(await publishes, ["unknown"]);
-    peer.connection.close();
-  }
-  equal(ends, ["ConnectionError", undefined]);
-  await world.close();
-});
-
 Deno.test("publishOnce() numbers its publishes where the server knows sequences, and only there", async () => {
   const world = new World();
   const producerId = new Uint8Array(16).fill(0xab);
@@ -203,17 +87,6 @@ Deno.test("publishOnce() numbers its publishes where the server knows sequences,
   equal(await outcomes(other.publishOnce("t", 7, BODY)), ["refused"]);
   other.close();
   await world.close(peer, await plain);
-});
-
-Deno.test("a server that is silent for two heartbeat intervals is given up", async () => {
-  const world = new World();
-  const [producer, peer] = await world.producer();
-  const publish = outcomes(producer.publish(encodePub("t", BODY)));
-  await world.clock.run(2 * OPTIONS.heartbeatIntervalMs - 1);
-  equal(producer.isOpen, true);
-  await world.clock.run(OPTIONS.heartbeatIntervalMs);
-  equal([producer.isOpen, await publish], [false, ["unknown"]]);
-  await world.close(peer);
 });
 
 Deno.test("a subscription hands over messages and sends what becomes of them", async () => {
@@ -263,4 +136,87 @@ Deno.test("subscribe() rejects when the server refuses or goes away", async () =
     name: "ConnectionError",
   });
   await world.close(await refusing, await leaving);
+});
+
+Deno.test("a subscription ends with E_CLOSING, before its OK too", async () => {
+  const world = new World();
+  const ends: string[] = [];
+  const handler = {
+    message() {},
+    failed: (text: string) => ok(false, text),
+    ended: (error: Error | null) => ends.push(String(error?.message)),
+  };
+  const closing = encodeErrorFrame(new ProtocolError("E_CLOSING", "the broker stops"));
+  const accepted = world.accept(FEATURES, OK_FRAME);
+  const consumer = await ConsumerConnection.subscribe(world, OPTIONS, "t", "c", handler);
+  const peer = await accepted;
+  await peer.send(closing);
+  equal(ends, ["server:4150 ends the subscription: E_CLOSING the broker stops"]);
+  equal(consumer.isOpen, false);
+  const stopping = world.accept(FEATURES, closing);
+  await rejects(ConsumerConnection.subscribe(world, OPTIONS, "t", "c", handler), /E_CLOSING/);
+  await world.close(peer, await stopping);
+});
+
+Deno.test("connect() authorizes itself where that is required, or where the server does not say", async () => {
+  const features = (required: boolean) =>
+    encodeResponseFrame(JSON.stringify({ version: "1.3.0", auth_required: required }));
+  const identity = encodeResponseFrame('{"identity":"joe","identity_url":"","permission_count":1}');
+  const secret = utf8Bytes("a very long secret");
+  const sent = "AUTH\n\0\0\0\x12a very long secret";
+  for (
+    const [frames, authSecret, expected] of [
+      [[features(true), identity], secret, sent],
+      [[features(true), HEARTBEAT_FRAME, identity], secret, `${sent}NOP\n`],
+      [[features(false)], secret, ""],
+      [[FEATURES], secret, ""],
+      [[OK_FRAME, identity], secret, sent],
+      [[OK_FRAME], undefined, ""],
+    ] as const
+  ) {
+    const world = new World();
+    const peer = world.accept(...frames);
+    const producer = await ProducerConnection.connect(world, {
+      ...OPTIONS,
+      ...(authSecret === undefined ? {} : { authSecret }),
+    });
+    await settle();
+    equal((await peer).take(), expected);
+    // Nothing of it is left to be taken for an answer.
+    const publish = outcomes(producer.publish(encodePub("t", BODY)));
+    await settle();
+    await (await peer).send(OK_FRAME);
+    equal(await publish, ["ok"]);
+    producer.close();
+    await world.close(await peer);
+  }
+});
+
+Deno.test("connect() rejects without a secret, with one that is refused, and with one that is not answered", async () => {
+  const world = new World();
+  const required = encodeResponseFrame(JSON.stringify({ auth_required: true }));
+  const authSecret = utf8Bytes("hidden");
+  const without = world.accept(required);
+  await rejects(ProducerConnection.connect(world, OPTIONS), {
+    name: "ConnectionError",
+    message: "The server requires authorization, and there is no secret for it",
+  });
+  equal((await without).take(), "");
+  const refusing = world.accept(
+    required,
+    encodeErrorFrame(new ProtocolError("E_UNAUTHORIZED", "AUTH no authorizations found")),
+  );
+  await rejects(ProducerConnection.connect(world, { ...OPTIONS, authSecret }), {
+    name: "ConnectionError",
+    message: "The server refuses AUTH: E_UNAUTHORIZED AUTH no authorizations found",
+  });
+  const silent = world.accept(required);
+  const connecting = ProducerConnection.connect(world, { ...OPTIONS, authSecret });
+  const refused = rejects(connecting, (error: Error) => {
+    ok(!String(error.stack).includes("hidden"));
+    return error.name === "ConnectionError";
+  });
+  await world.clock.run(OPTIONS.connectTimeoutMs);
+  await refused;
+  await world.close(await without, await refusing, await silent);
 });

@@ -6,16 +6,31 @@
  * | Outcome   | What is known                                                                  |
  * |-----------|--------------------------------------------------------------------------------|
  * | confirmed | the server has taken it (from a durable broker: it is on disk)                 |
- * | refused   | it was not taken and never will be: an error names it, it was behind a fatal   |
- * |           | error, or it was never sent                                                    |
+ * | refused   | it was not taken and never will be                                             |
  * | unknown   | it was sent and the answer is missing, or the server does not know either      |
+ *
+ * | What happens                              | The publish it is about | Those behind it        |
+ * |-------------------------------------------|-------------------------|------------------------|
+ * | a fatal error, also `E_THROTTLED`         | refused                 | refused                |
+ * | `E_CLOSING`: the server stops             |                         | refused, all of them   |
+ * | `E_SEQUENCE_TOO_OLD`                      | unknown                 | refused                |
+ * | `E_PUB_FAILED`, `E_MPUB_FAILED`,          | unknown                 | unknown                |
+ * | `E_DPUB_FAILED`, an error nobody knows    |                         |                        |
+ * | the connection ends in any other way:     |                         | unknown                |
+ * | closed, reset, silent, a frame too large, |                         |                        |
+ * | an answer that is none                    |                         |                        |
+ *
+ * One of which not a byte was given to the system when the connection ended is refused in every case.
+ * What is refused is this sending of a publish: with a sequence that was sent before on another
+ * connection, and is unknown there, it may be stored all the same.
  *
  * With `producerId` in the options, and a server that takes it ({@linkcode
  * ProducerConnection.deduplicates}), a publish may have a sequence. One whose outcome is unknown is
  * then sent again with the same sequence, on any connection of the same producer to the same server:
  * it is stored once, and confirmed if it was stored before.
  */
-import { encodeSpub, errorCodeOf } from "../protocol/mod.ts";
+import { encodeSpub, ERROR_CODES, type ErrorCode, errorCodeOf, OK_TEXT } from "../protocol/mod.ts";
+import { ConnectionError } from "../runtime/mod.ts";
 import {
   ClientLink,
   type ClientOptions,
@@ -31,7 +46,7 @@ export class PublishError extends Error {
     message: string,
     /** See the module. */
     readonly outcome: "refused" | "unknown",
-    /** What the server said, if it said so of this publish. */
+    /** What the server said, if it spoke of this publish; `E_CLOSING` speaks of all. */
     readonly serverText: string | null,
     options?: ErrorOptions,
   ) {
@@ -39,30 +54,41 @@ export class PublishError extends Error {
   }
 }
 
+/** What became of a publish. */
+export type PublishOutcome = "confirmed" | PublishError;
+
+/** Told once what became of a publish. It must not throw. */
+export type Settle = (outcome: PublishOutcome) => void;
+
 interface Waiting {
   readonly bytes: number;
-  readonly resolve: () => void;
-  readonly reject: (error: PublishError) => void;
+  /** Where it begins among the bytes that were ever sent. */
+  readonly start: number;
+  readonly settle: Settle;
 }
 
+/** Entries that have been answered are kept until there are as many, and more than others. */
+const USED_ENTRIES_MAX = 1024;
+/** Takes the place of an entry that was answered, so that nothing of it is held. */
+const ANSWERED: Waiting = { bytes: 0, start: 0, settle: () => {} };
+
 /** Errors after which the server itself may not know what has become of what it was sent. */
-const UNSURE_CODES: readonly (string | undefined)[] = [
-  "E_PUB_FAILED",
-  "E_MPUB_FAILED",
-  "E_DPUB_FAILED",
-];
+const UNSURE_CODES: readonly ErrorCode[] = ["E_PUB_FAILED", "E_MPUB_FAILED", "E_DPUB_FAILED"];
 
 /** See the module. */
 export class ProducerConnection implements LinkOwner {
-  /** Called once when the connection has ended, after everything that waited was told. */
+  /**
+   * Called once when the connection has ended, after everything that waited was told; null when this side
+   * has closed it.
+   */
   onEnd: (error: Error | null) => void = () => {};
   /** Bytes of publishes that wait for their answer. */
   outstandingBytes = 0;
   readonly #link: ClientLink;
   #waiting: Waiting[] = [];
   #head = 0;
-  /** The error that the server closes the connection with. */
-  #fatalText: string | null = null;
+  /** Why the server ends the connection, or this side because of it. */
+  #endError: Error | null = null;
 
   private constructor(link: ClientLink) {
     this.#link = link;
@@ -89,7 +115,7 @@ export class ProducerConnection implements LinkOwner {
   }
 
   get isOpen(): boolean {
-    return this.#link.isOpen && this.#fatalText === null;
+    return this.#link.isOpen && this.#endError === null;
   }
 
   /** Publishes that wait for their answer. */
@@ -110,48 +136,67 @@ export class ProducerConnection implements LinkOwner {
   }
 
   /**
-   * Sends a whole PUB, MPUB, DPUB, SPUB or SMPUB, which must not change afterwards. Resolves when it is confirmed;
-   * rejects with {@linkcode PublishError}.
+   * Sends a whole PUB, MPUB, DPUB, SPUB or SMPUB, in one part or in several, which must not change
+   * afterwards. Resolves when it is confirmed; rejects with {@linkcode PublishError}.
    */
-  publish(command: Uint8Array): Promise<void> {
-    if (!this.isOpen) {
-      const { address } = this;
-      return Promise.reject(
-        new PublishError(`The connection to ${address} has ended`, "refused", null),
-      );
-    }
+  publish(...parts: Uint8Array[]): Promise<void> {
     return new Promise((resolve, reject) => {
-      this.outstandingBytes += command.length;
-      this.#waiting.push({ bytes: command.length, resolve, reject });
-      this.#link.send(command);
+      this.send((outcome) => {
+        if (outcome === "confirmed") resolve();
+        else reject(outcome);
+      }, ...parts);
     });
   }
 
-  /** Ends the connection: what waits for an answer ends as unknown. */
+  /**
+   * As `publish`, without a promise: `settle` is told the outcome, within this call when the connection
+   * has ended. Publishes that end for one reason share their error.
+   */
+  send(settle: Settle, ...parts: Uint8Array[]): void {
+    if (!this.isOpen) {
+      return settle(
+        new PublishError(`The connection to ${this.address} has ended`, "refused", null),
+      );
+    }
+    const link = this.#link;
+    const start = link.sentBytes;
+    link.send(...parts);
+    const bytes = link.sentBytes - start;
+    this.outstandingBytes += bytes;
+    this.#waiting.push({ bytes, start, settle });
+  }
+
+  /** Ends the connection: what was sent and waits for an answer ends as unknown. */
   close(): void {
     this.#link.close();
   }
 
   // LinkOwner
 
-  response(_text: string): void {
-    this.#take()?.resolve();
+  response(text: string): void {
+    const isAnswer = text === OK_TEXT && this.#isSent(this.#waiting[this.#head]);
+    if (isAnswer) return this.#take()?.settle("confirmed");
+    this.#endError = new ConnectionError(`${this.address} answers what was not asked: ${text}`);
+    this.#link.close();
   }
 
   error(text: string): void {
-    this.#fatalText = text;
+    const message = `${this.address} ends with: ${text}`;
+    // From here on nothing is taken, also from those who are told now.
+    this.#endError = new ConnectionError(message);
     const code = errorCodeOf(text);
-    const isUnsure = UNSURE_CODES.includes(code);
-    const refused = this.#take();
-    refused?.reject(
-      new PublishError(
-        `${this.address} refuses a publish: ${text}`,
-        isUnsure || code === "E_SEQUENCE_TOO_OLD" ? "unknown" : "refused",
-        text,
-      ),
-    );
-    // The server reads no further than a fatal error, and all errors of a producer are.
-    this.#rejectAll(isUnsure ? "unknown" : "refused", `${this.address} ends with: ${text}`);
+    if (code === "E_CLOSING") {
+      this.#settleAll(new PublishError(message, "refused", text));
+    } else {
+      // After an error that is none of ours, or no fatal one, the server may read on.
+      const isUnsure = code === undefined || UNSURE_CODES.includes(code) ||
+        !ERROR_CODES[code].fatal;
+      const outcome = isUnsure || code === "E_SEQUENCE_TOO_OLD" ? "unknown" : "refused";
+      this.#take()?.settle(
+        new PublishError(`${this.address} refuses a publish: ${text}`, outcome, text),
+      );
+      this.#settleAll(new PublishError(message, isUnsure ? "unknown" : "refused", null));
+    }
     this.#link.close();
   }
 
@@ -160,25 +205,42 @@ export class ProducerConnection implements LinkOwner {
   }
 
   ended(error: Error | null): void {
-    this.#rejectAll("unknown", `${this.address} gave no answer`, error);
-    this.onEnd(error);
+    const cause = this.#endError ?? error;
+    this.#settleAll(new PublishError(`${this.address} gave no answer`, "unknown", null, { cause }));
+    this.onEnd(cause);
   }
 
   #take(): Waiting | undefined {
     const waiting = this.#waiting[this.#head];
     if (waiting === undefined) return undefined;
     this.outstandingBytes -= waiting.bytes;
-    this.#head++;
-    if (this.#head > 1024 && this.#head * 2 > this.#waiting.length) {
+    this.#waiting[this.#head++] = ANSWERED;
+    if (this.#head === this.#waiting.length) {
+      this.#waiting.length = 0;
+      this.#head = 0;
+    } else if (this.#head > USED_ENTRIES_MAX && this.#head * 2 > this.#waiting.length) {
       this.#waiting = this.#waiting.slice(this.#head);
       this.#head = 0;
     }
     return waiting;
   }
 
-  #rejectAll(outcome: "refused" | "unknown", message: string, cause?: unknown): void {
+  /** All end as `error` says, but for those that never left: they are refused. */
+  #settleAll(error: PublishError): void {
+    let unsent: PublishError | null = error.outcome === "refused" ? error : null;
     for (let waiting = this.#take(); waiting !== undefined; waiting = this.#take()) {
-      waiting.reject(new PublishError(message, outcome, null, { cause }));
+      if (this.#isSent(waiting)) {
+        waiting.settle(error);
+      } else {
+        const { message, cause } = error;
+        unsent ??= new PublishError(`${message}, and it was not sent`, "refused", null, { cause });
+        waiting.settle(unsent);
+      }
     }
+  }
+
+  /** Whether any byte of a publish was given to the system. */
+  #isSent(waiting: Waiting | undefined): boolean {
+    return waiting !== undefined && waiting.start < this.#link.handedBytes;
   }
 }
