@@ -11,11 +11,11 @@
  *
  * | What happens                              | The publish it is about | Those behind it        |
  * |-------------------------------------------|-------------------------|------------------------|
- * | a fatal error, also `E_THROTTLED`         | refused                 | refused                |
+ * | `E_INVALID`, `E_BAD_*`, `E_UNAUTHORIZED`, | refused                 | refused                |
+ * | `E_AUTH_*`, `E_THROTTLED`                 |                         |                        |
  * | `E_CLOSING`: the server stops             |                         | refused, all of them   |
  * | `E_SEQUENCE_TOO_OLD`                      | unknown                 | refused                |
- * | `E_PUB_FAILED`, `E_MPUB_FAILED`,          | unknown                 | unknown                |
- * | `E_DPUB_FAILED`, an error nobody knows    |                         |                        |
+ * | any other error, as `E_PUB_FAILED`        | unknown                 | unknown                |
  * | the connection ends in any other way:     |                         | unknown                |
  * | closed, reset, silent, a frame too large, |                         |                        |
  * | an answer that is none                    |                         |                        |
@@ -29,7 +29,7 @@
  * then sent again with the same sequence, on any connection of the same producer to the same server:
  * it is stored once, and confirmed if it was stored before.
  */
-import { encodeSpub, ERROR_CODES, type ErrorCode, errorCodeOf, OK_TEXT } from "../protocol/mod.ts";
+import { encodeSpub, type ErrorCode, errorCodeOf, OK_TEXT } from "../protocol/mod.ts";
 import { ConnectionError } from "../runtime/mod.ts";
 import {
   ClientLink,
@@ -72,8 +72,20 @@ const USED_ENTRIES_MAX = 1024;
 /** Takes the place of an entry that was answered, so that nothing of it is held. */
 const ANSWERED: Waiting = { bytes: 0, start: 0, settle: () => {} };
 
-/** Errors after which the server itself may not know what has become of what it was sent. */
-const UNSURE_CODES: readonly ErrorCode[] = ["E_PUB_FAILED", "E_MPUB_FAILED", "E_DPUB_FAILED"];
+/** Errors that prove that their publish was not taken, nor any behind it. Of any other code nothing is known. */
+const CERTAIN_CODES: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
+  "E_INVALID",
+  "E_BAD_PROTOCOL",
+  "E_BAD_BODY",
+  "E_BAD_TOPIC",
+  "E_BAD_MESSAGE",
+  "E_AUTH_DISABLED",
+  "E_AUTH_FAILED",
+  "E_AUTH_FIRST",
+  "E_AUTH_ERROR",
+  "E_UNAUTHORIZED",
+  "E_THROTTLED",
+]);
 
 /** See the module. */
 export class ProducerConnection implements LinkOwner {
@@ -188,14 +200,19 @@ export class ProducerConnection implements LinkOwner {
     if (code === "E_CLOSING") {
       this.#settleAll(new PublishError(message, "refused", text));
     } else {
-      // After an error that is none of ours, or no fatal one, the server may read on.
-      const isUnsure = code === undefined || UNSURE_CODES.includes(code) ||
-        !ERROR_CODES[code].fatal;
-      const outcome = isUnsure || code === "E_SEQUENCE_TOO_OLD" ? "unknown" : "refused";
+      const isCertain = code !== undefined && CERTAIN_CODES.has(code);
+      const isTooOld = code === "E_SEQUENCE_TOO_OLD";
       this.#take()?.settle(
-        new PublishError(`${this.address} refuses a publish: ${text}`, outcome, text),
+        new PublishError(
+          `${this.address} refuses a publish: ${text}`,
+          isCertain ? "refused" : "unknown",
+          text,
+        ),
       );
-      this.#settleAll(new PublishError(message, isUnsure ? "unknown" : "refused", null));
+      // The server reads no further than an error that ends the connection.
+      this.#settleAll(
+        new PublishError(message, isCertain || isTooOld ? "refused" : "unknown", null),
+      );
     }
     this.#link.close();
   }
