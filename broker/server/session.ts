@@ -17,6 +17,9 @@
  * - While it is asked elsewhere what the client may do, the session stops in front of the command in the
  *   same way: see `session_access.ts`.
  * - A fatal error ends the session once everything before it has been answered.
+ * - When the broker stops, the last thing that a producer is told is `E_CLOSING`: whatever it has sent that was
+ *   not answered before was not stored and never will be. Where that is not certain (a batch of many groups
+ *   half way, a log that failed) it is not told so.
  *
  * How answers are sent and how the connection ends is the link's: see `session_link.ts`.
  */
@@ -132,6 +135,9 @@ interface Subscription {
   readonly consumer: Consumer;
 }
 
+/** The last word to a producer. */
+const CLOSING = new ProtocolError("E_CLOSING", "the broker stops");
+
 /** The state numbers of `/stats`. */
 export const SESSION_STATE = { init: 0, subscribed: 3, closing: 4 } as const;
 
@@ -245,12 +251,14 @@ export class Session implements ConsumerPort, LinkOwner, TcpSession {
       const error = endOfStreamError(this.#verb, this.#decoder.position, this.#mpub);
       if (error !== undefined) this.#link.reply(encodeErrorFrame(error));
     }
-    this.end();
+    this.#link.end(false);
   }
 
-  /** Takes no more commands and closes once everything so far is answered. */
+  /** Takes no more commands and closes once everything so far is answered: the broker stops. */
   end(): void {
-    this.#link.end(false);
+    // During an upgrade no frame fits in, and all that was published before it has its answer.
+    if (this.settings.producer === null || this.#link.isUpgrading) this.#link.end(false);
+    else this.#endProducer();
   }
 
   /** Ends the session at once: what is in flight goes back, what is unanswered stays so. */
@@ -705,6 +713,11 @@ export class Session implements ConsumerPort, LinkOwner, TcpSession {
   #refused(verb: PublishVerb, error: unknown): void {
     if (!(error instanceof RefusedError)) throw error;
     const { code, message } = error;
+    if (this.settings.producer !== null) {
+      if (code === "exiting" && this.#broker.failure === null) return this.#endProducer();
+      // A producer takes any other code for "not stored"; half of it may be.
+      if (this.#walking) return this.#fatal(publishFailed(verb, message));
+    }
     if (code === "sequence_too_old") return this.#fatal(sequenceTooOld(verb, message));
     this.#fatal((code === "throttled" ? throttled : publishFailed)(verb, message));
   }
@@ -866,6 +879,18 @@ export class Session implements ConsumerPort, LinkOwner, TcpSession {
       error: error.text,
     });
     this.#link.reply(encodeErrorFrame(error));
+    this.#link.end(true);
+  }
+
+  /** As `#fatal`, because the broker stops. */
+  #endProducer(): void {
+    this.#unstage();
+    if (!this.#link.ended && this.#broker.failure === null) {
+      this.#link.reply(encodeErrorFrame(
+        // Some messages of a batch that goes over many groups may be stored, and the others are not.
+        this.#walking ? publishFailed(Verb.MPUB, "exiting") : CLOSING,
+      ));
+    }
     this.#link.end(true);
   }
 

@@ -3,7 +3,7 @@
  * to stop reading, and how it ends.
  *
  * ```
- * open --end()--> answering --all written--> lingering (after a fatal error only) --> closed
+ * open --end()--> answering --all written--> lingering (after a last word) --> closed
  *    '---------------- broken, silent, stuck, close() --------------------------------^
  * ```
  *
@@ -13,8 +13,8 @@
  * - A client that is silent for two heartbeat intervals, or does not take a write for one, is closed
  *   without a word. A silence that is ours, because the broker has no room, does not count, nor does
  *   the time that the body of a large message takes as long as the client reads on.
- * - After a fatal error the connection is half closed, and what the client still sends is read and
- *   dropped for a moment: closing with unread bytes would take the error back from it.
+ * - After a last word (a fatal error, or that the broker stops) the connection is half closed, and what the
+ *   client still sends is read and dropped for a moment: closing with unread bytes would take it back.
  */
 import {
   encodeErrorFrame,
@@ -71,13 +71,17 @@ export class SessionLink implements DurableWaiter, Flushable, OutboxListener {
   #flushing = false;
   /** Messages wait until the log is durable up to here and the OK to SUB has gone out. */
   #messagesFrom = 0;
-  /** Whether what comes in after the last answer is dropped for a while before closing. */
+  /** Whether what comes in after the last word is dropped for a while before closing. */
   #lingers = false;
   /** Bytes still to drop; -1 until the last answer is written. */
   #lingerBytes = -1;
   #lastCommandMs: number;
   #timer: Timer | null = null;
   #unblock: (() => void) | null = null;
+  /** Has reading go on that waits for room, since nothing more is stored. */
+  #stopWaiting: (() => void) | null = null;
+  /** Until an upgrade is over. */
+  isUpgrading = false;
   /** What waits until all answers are written, and what goes on after it. */
   #upgrade: { readonly start: () => Promise<void>; readonly resume: () => void } | null = null;
 
@@ -155,7 +159,13 @@ export class SessionLink implements DurableWaiter, Flushable, OutboxListener {
 
   /** Stops reading until the broker has room again. */
   blockForRoom(): void {
-    this.#block(this.#broker.room());
+    const room = this.#broker.room();
+    this.#block(
+      new Promise((resolve, reject) => {
+        this.#stopWaiting = resolve;
+        room.then(resolve, reject);
+      }),
+    );
   }
 
   /** Stops reading until `event`, which does not reject, or until the connection is closed. */
@@ -181,6 +191,7 @@ export class SessionLink implements DurableWaiter, Flushable, OutboxListener {
    */
   upgrade(start: () => Promise<void>): void {
     this.#closeAfter(UPGRADE_MS_MAX);
+    this.isUpgrading = true;
     const { promise, resolve } = Promise.withResolvers<void>();
     this.#upgrade = { start, resume: resolve };
     this.#block(promise);
@@ -196,8 +207,12 @@ export class SessionLink implements DurableWaiter, Flushable, OutboxListener {
     if (this.#lingerBytes < 0) this.close();
   }
 
-  /** Takes no more commands; closes once everything before is answered, with a linger if asked for. */
+  /**
+   * Takes no more commands; closes once everything before is answered, with a linger if asked for. One that
+   * ends already goes on with that, at once if no linger is asked for now.
+   */
   end(lingers: boolean): void {
+    if (this.ended && lingers) return;
     this.#lingers = lingers;
     if (this.#lingerBytes >= 0 && !lingers) return this.close();
     if (this.ended) return;
@@ -279,6 +294,7 @@ export class SessionLink implements DurableWaiter, Flushable, OutboxListener {
     this.#connection.closeWrite();
     this.#closeAfter(LINGER_MS_MAX);
     this.#unblock?.();
+    this.#stopWaiting?.();
   }
 
   broken(): void {
@@ -302,7 +318,10 @@ export class SessionLink implements DurableWaiter, Flushable, OutboxListener {
         error: error.message,
       });
       this.close();
-    }).then(upgrade.resume);
+    }).then(() => {
+      this.isUpgrading = false;
+      upgrade.resume();
+    });
   }
 
   #unblockIfRead(): void {
@@ -316,6 +335,7 @@ export class SessionLink implements DurableWaiter, Flushable, OutboxListener {
   #block(until: Promise<void>): void {
     this.blocked = until.then(() => {
       this.#unblock = null;
+      this.#stopWaiting = null;
       this.blocked = null;
       this.heard();
       this.#owner.resume();

@@ -22,7 +22,8 @@
  *
  * One of which not a byte was given to the system when the connection ended is refused in every case.
  * What is refused is this sending of a publish: with a sequence that was sent before on another
- * connection, and is unknown there, it may be stored all the same.
+ * connection, and is unknown there, it may be stored all the same. An MPUB too large for one group of the
+ * server's log can be stored in part when it gets `E_THROTTLED`, if no producer was named.
  *
  * With `producerId` in the options, and a server that takes it ({@linkcode
  * ProducerConnection.deduplicates}), a publish may have a sequence. One whose outcome is unknown is
