@@ -6,7 +6,7 @@ import {
   type MetricsRegistry,
   registerProcessMetrics,
 } from "@sluice/shared/telemetry";
-import type { Handshakes, TcpServer } from "@sluice/shared/server";
+import { type Handshakes, registerDoorMetrics, type TcpServer } from "@sluice/shared/server";
 import type { Session } from "./session.ts";
 import type { Broker } from "../broker.ts";
 import type { Channel } from "../queue/mod.ts";
@@ -371,46 +371,7 @@ export function registerMetrics(registry: MetricsRegistry, source: () => Metrics
     () => source().broker.stagedBytes,
   );
 
-  registry.histogram({
-    name: "sluice_event_loop_lag_seconds",
-    help: "How late timers of 10 ms go off: work kept everybody waiting.",
-  }, (report) => report({}, source().lag.histogram));
-  gauge(
-    "sluice_event_loop_lag_max_seconds",
-    "The latest that one of them went off since the start.",
-    () => source().lag.maxMs / 1000,
-  );
-
-  counter(
-    "sluice_auth_unknown_total",
-    "Times a secret, token or certificate was known to no source of grants.",
-    () => source().authorization?.authorizer.unknownCount ?? 0,
-  );
-  counter(
-    "sluice_auth_unavailable_total",
-    "Times it could not be said what a client may do.",
-    () => source().authorization?.authorizer.unavailableCount ?? 0,
-  );
-  counter(
-    "sluice_auth_service_requests_total",
-    "Requests sent to authorization services.",
-    () => source().authorization?.servers?.requestCount ?? 0,
-  );
-  counter(
-    "sluice_auth_service_failures_total",
-    "Answers of authorization services that were missing or unusable.",
-    () => source().authorization?.servers?.failureCount ?? 0,
-  );
-  gauge(
-    "sluice_auth_stale_files",
-    "Files of authorization that cannot be read or understood, so that older content is in use.",
-    () => source().authorization?.staleFiles ?? 0,
-  );
-  gauge(
-    "sluice_auth_grants_bytes",
-    "Memory that holds grants in use.",
-    () => source().authorization?.authorizer.heldBytes ?? 0,
-  );
+  registerDoorMetrics(registry, source);
 
   registry.gauge(
     { name: "sluice_topic_depth", help: "Messages no channel was given.", labels: ["topic"] },

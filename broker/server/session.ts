@@ -68,6 +68,7 @@ import {
   type PublishVerb,
   type SequencedVerb,
   sequenceTooOld,
+  settingsBeforeIdentify,
   subFailed,
   throttled,
   tlsRequired,
@@ -82,6 +83,7 @@ import {
   CLEAR,
   type LayeredConnection,
   needsUpgrade,
+  type NsqLinkOwner,
   PENDING,
   remoteHost,
   SessionAccess,
@@ -109,7 +111,7 @@ import type {
 } from "../queue/mod.ts";
 import { LargeBodySource } from "./large_body_source.ts";
 import { PublishTargets } from "./publish_targets.ts";
-import { type LinkOwner, SessionLink } from "./session_link.ts";
+import { SessionLink } from "./session_link.ts";
 
 /** Limits of a session. */
 export interface SessionOptions {
@@ -142,7 +144,7 @@ const CLOSING = new ProtocolError("E_CLOSING", "the broker stops");
 export const SESSION_STATE = { init: 0, subscribed: 3, closing: 4 } as const;
 
 /** See the module. */
-export class Session implements ConsumerPort, LinkOwner, TcpSession {
+export class Session implements ConsumerPort, NsqLinkOwner, TcpSession {
   settings: ConnectionSettings;
   readonly connectedWallMs: number;
   readonly targets = new PublishTargets();
@@ -187,7 +189,7 @@ export class Session implements ConsumerPort, LinkOwner, TcpSession {
     this.#options = options;
     this.#needsTls = options.tls?.required ?? false;
     this.#onClose = onClose;
-    this.settings = defaultSettings(options.identify, connection.remoteAddress);
+    this.settings = settingsBeforeIdentify(options.identify, connection.remoteAddress);
     this.#mpub = new MpubScanner(options);
     this.connectedWallMs = broker.clock.wallMs();
     this.#link = new SessionLink(broker, connection, this);
@@ -291,7 +293,7 @@ export class Session implements ConsumerPort, LinkOwner, TcpSession {
     this.close();
   }
 
-  // LinkOwner
+  // NsqLinkOwner
 
   writableAgain(): void {
     const subscription = this.#subscription;
@@ -300,7 +302,7 @@ export class Session implements ConsumerPort, LinkOwner, TcpSession {
     }
   }
 
-  stopDeliveries(): void {
+  ending(): void {
     const subscription = this.#subscription;
     if (subscription !== null && !this.#left) subscription.channel.close(subscription.consumer);
   }
@@ -913,18 +915,6 @@ function isBatch(verb: Verb): boolean {
 
 function originBytes(origin: Origin | null): number {
   return origin === null ? 0 : PRODUCER_ATTRIBUTE_BYTES;
-}
-
-/** What holds before IDENTIFY. */
-function defaultSettings(options: IdentifyOptions, remoteAddress: string): ConnectionSettings {
-  const host = remoteAddress.slice(0, remoteAddress.lastIndexOf(":"));
-  const request = decodeIdentify(
-    new TextEncoder().encode(JSON.stringify({ client_id: host, hostname: host })),
-  );
-  invariant(!(request instanceof ProtocolError), "the default IDENTIFY is valid");
-  const result = negotiateIdentify(request, options);
-  invariant(!(result instanceof ProtocolError), "the default settings are valid");
-  return result.settings;
 }
 
 /** The NSQ TCP door of a broker. */

@@ -3,7 +3,7 @@ import { deepStrictEqual as equal, ok } from "node:assert/strict";
 import { encodeMpubBody, encodeSub, utf8Bytes } from "@sluice/shared/protocol";
 import { settle } from "@sluice/shared/testing";
 import { int32, pub, sized, World } from "./world_test.ts";
-import { LINGER_BYTES_MAX, LINGER_MS_MAX } from "./session_link.ts";
+import { LINGER_BYTES_MAX, LINGER_MS_MAX } from "@sluice/shared/server";
 
 const SUB = encodeSub("t", "c");
 const BEAT_1S = identify('{"heartbeat_interval":1000}');

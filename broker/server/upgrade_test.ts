@@ -17,8 +17,8 @@ import {
   Handshakes,
   LayeredConnection,
   type TlsDoor,
+  UPGRADE_MS_MAX,
 } from "@sluice/shared/server";
-import { UPGRADE_MS_MAX } from "./session_link.ts";
 import { clientStats } from "./stats.ts";
 import { pub, World, type WorldOptions } from "./world_test.ts";
 

@@ -28,6 +28,7 @@ export type ErrorCode =
   | "E_AUTH_ERROR"
   | "E_UNAUTHORIZED"
   | "E_THROTTLED"
+  | "E_AMBIGUOUS"
   | "E_SEQUENCE_TOO_OLD"
   | "E_CLOSING";
 
@@ -80,6 +81,10 @@ export const ERROR_CODES: Readonly<Record<ErrorCode, ErrorFacts>> = {
   E_AUTH_ERROR: fatalForNow(null, "The reply to AUTH could not be sent."),
   E_UNAUTHORIZED: fatal(403, "The authorizations do not cover the topic and channel."),
   E_THROTTLED: fatalForNow(429, "A limit is reached: a rate, a memory budget or free disk space."),
+  E_AMBIGUOUS: fatal(
+    504,
+    "A broker was sent the publish and gave no answer in time: whether it is stored is not known.",
+  ),
   E_SEQUENCE_TOO_OLD: fatal(
     409,
     "The sequence of the publish is below the producer's window: whether it is stored is not known.",

@@ -17,6 +17,7 @@ Deno.test("the table has every code of the contract, and ours", () => {
   assert.deepEqual(CODES, [
     ...contract.split(" "),
     "E_THROTTLED",
+    "E_AMBIGUOUS",
     "E_SEQUENCE_TOO_OLD",
     "E_CLOSING",
   ]);

@@ -11,6 +11,7 @@
  * is offered, the connection may number its publishes (SPUB, SMPUB). The reply has the key, behind all
  * others and with the id, only then.
  */
+import { invariant } from "../runtime/invariant.ts";
 import { ProtocolError } from "./error_code.ts";
 import { OK_TEXT } from "./frame.ts";
 import { parseJsonFields } from "./json_fields.ts";
@@ -278,4 +279,18 @@ function cut(text: string): string {
   if (text.length <= CLIENT_TEXT_CHARACTERS_MAX) return text;
   // A slice may keep the whole text alive; an array of its characters does not.
   return Array.from(text.slice(0, CLIENT_TEXT_CHARACTERS_MAX)).join("");
+}
+
+/** What holds on a connection before IDENTIFY; the client goes by its host, without the port. */
+export function settingsBeforeIdentify(
+  options: IdentifyOptions,
+  remoteAddress: string,
+): ConnectionSettings {
+  const host = remoteAddress.slice(0, remoteAddress.lastIndexOf(":"));
+  const body = new TextEncoder().encode(JSON.stringify({ client_id: host, hostname: host }));
+  const request = decodeIdentify(body);
+  invariant(!(request instanceof ProtocolError), "the default IDENTIFY is valid");
+  const result = negotiateIdentify(request, options);
+  invariant(!(result instanceof ProtocolError), "the default settings are valid");
+  return result.settings;
 }

@@ -77,6 +77,33 @@ export function encodeSmpub(
   return concatBytes(utf8Bytes(line), sizedBytes(encodeMpubBody(bodies)));
 }
 
+/** What of a publish stands before its body. */
+export interface PublishHead {
+  readonly topic: string;
+  /** Whether the body is that of an MPUB. */
+  readonly isBatch: boolean;
+  readonly bodyBytes: number;
+  /** For one message; 0 for at once. */
+  readonly deferMs: number;
+  /** `null` for a server that knows no sequences. */
+  readonly sequence: number | null;
+}
+
+/** The line and the size of the body of a publish, for a body that is sent behind it as it is. */
+export function encodePublishHead(head: PublishHead): Uint8Array {
+  const { topic, isBatch, bodyBytes, sequence } = head;
+  const deferMs = isBatch ? 0 : wholeNumber("DPUB", head.deferMs);
+  const defer = deferMs === 0 ? "" : ` ${deferMs}`;
+  const line = sequence === null
+    ? `${isBatch ? "MPUB" : deferMs === 0 ? "PUB" : "DPUB"} ${topic}${defer}\n`
+    : `${isBatch ? "SMPUB" : "SPUB"} ${topic} ${sequence}${defer}\n`;
+  const bytes = new Uint8Array(line.length + 4);
+  // Names and numbers are ASCII.
+  for (let at = 0; at < line.length; at++) bytes[at] = line.charCodeAt(at);
+  writeInt32(bytes, line.length, bodyBytes);
+  return bytes;
+}
+
 /** The line of a PUB, made once for a topic and given to {@linkcode writePub} for each message. */
 export function encodePubLine(topic: string): Uint8Array {
   checkTopic("PUB", topic);

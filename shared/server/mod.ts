@@ -5,9 +5,11 @@
  */
 export * from "./authorization_settings.ts";
 export * from "./connection_layers.ts";
+export * from "./door_metrics.ts";
 export * from "./doors.ts";
 export * from "./http_access.ts";
 export * from "./http_listener.ts";
+export * from "./nsq_link.ts";
 export * from "./outbox.ts";
 export * from "./remote_host.ts";
 export * from "./session_access.ts";
