@@ -14,4 +14,6 @@ export { type DiscoverySeams, NODES_INTERVAL_MS } from "./broker_watch.ts";
 export * from "./client_link.ts";
 export * from "./consumer_connection.ts";
 export * from "./producer_connection.ts";
+export type { MessageHandler, MessageOrigin } from "./counted_connection.ts";
+export { type ConsumerSeams, TopicConsumer, type TopicConsumerOptions } from "./topic_consumer.ts";
 export type { SourceState, SourceStatus } from "./source_view.ts";
