@@ -9,6 +9,8 @@
  *   at first and {@linkcode RETRY_MOST_MS} at most, while it is listed so.
  * - An open connection is kept until it ends by itself, whatever the directory says: who has lost a broker
  *   is more often the directory than the consumer.
+ * - To subscribe makes a topic that is not there. So one that is deleted at a broker comes back if the
+ *   directory hears of it later than the first retry, as from an nsqlookupd: end the consumers first.
  * - `inFlightMax` is spread over the open connections, at least one for each. Where there are too many for
  *   that, they have turns of {@linkcode TURN_MS}. What was delivered before the shares changed is still in
  *   flight then, so for that long there may be more.
