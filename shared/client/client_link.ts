@@ -22,6 +22,7 @@ import {
   HEARTBEAT_TEXT,
   MAGIC_V2,
   NOP_COMMAND,
+  OK_TEXT,
   producerIdText,
   utf8Text,
 } from "../protocol/mod.ts";
@@ -83,6 +84,8 @@ const READ_BYTES = 64 * 1024;
 const GATHER_BYTES = 64 * 1024;
 /** Slots of the queue that have been used up are kept until there are as many, and more than others. */
 const USED_SLOTS_MAX = 1024;
+const LETTER_O = 0x4f;
+const LETTER_K = 0x4b;
 /** Takes the place of what was written, so that its memory is not held. */
 const NOTHING = new Uint8Array(0);
 
@@ -216,6 +219,9 @@ export class ClientLink {
   #frame({ type, buffer, start, end }: FrameDecoder): void {
     const owner = this.#owner!;
     if (type === FrameType.MESSAGE) return owner.message(buffer, start, end);
+    // Nearly all that a producer hears, so no text is made of it.
+    const isOk = end - start === 2 && buffer[start] === LETTER_O && buffer[start + 1] === LETTER_K;
+    if (isOk && type === FrameType.RESPONSE) return owner.response(OK_TEXT);
     const text = utf8Text(buffer, start, end);
     if (type === FrameType.ERROR) owner.error(text);
     else if (text === HEARTBEAT_TEXT) this.send(NOP_COMMAND);
