@@ -14,6 +14,8 @@ import { brokerSettings } from "@sluice/broker/config";
 import { registerMetrics as registerBrokerMetrics } from "@sluice/broker/metrics";
 import { discoverySettings } from "@sluice/discovery/config";
 import { registerMetrics as registerDiscoveryMetrics } from "@sluice/discovery/metrics";
+import { gatewaySettings } from "@sluice/gateway/config";
+import { registerMetrics as registerGatewayMetrics } from "@sluice/gateway/metrics";
 import { settingsMarkdown } from "@sluice/shared/config";
 import { ERROR_CODES, type ErrorFacts } from "@sluice/shared/protocol";
 import { type MetricDescription, MetricsRegistry } from "@sluice/shared/telemetry";
@@ -42,6 +44,11 @@ export const SECTIONS: readonly Section[] = [
     render: () => settingsMarkdown(discoverySettings(ANY_HOST)),
   },
   {
+    page: "docs/CONFIG.md",
+    name: "gateway-settings",
+    render: () => settingsMarkdown(gatewaySettings(ANY_HOST)),
+  },
+  {
     page: "docs/METRICS.md",
     name: "broker-metrics",
     render: () => metricsTable(described(registerBrokerMetrics)),
@@ -50,6 +57,11 @@ export const SECTIONS: readonly Section[] = [
     page: "docs/METRICS.md",
     name: "discovery-metrics",
     render: () => metricsTable(described(registerDiscoveryMetrics)),
+  },
+  {
+    page: "docs/METRICS.md",
+    name: "gateway-metrics",
+    render: () => metricsTable(described(registerGatewayMetrics)),
   },
   { page: "docs/ERRORS.md", name: "error-codes", render: () => errorTable(ERROR_CODES) },
 ];

@@ -1,7 +1,7 @@
 /**
- * `deno task up`: the first minute. Starts a broker and a discovery service as real processes with
- * nsqd's ports on 127.0.0.1, sends a message through and shows it, prints what to try next, and
- * drains both on Ctrl-C. Exit code 1 when it cannot start or the message does not come through.
+ * `deno task up`: the first minute. Starts a broker, a discovery service and a gateway as real processes on
+ * 127.0.0.1, the first two with nsqd's ports, sends a message through and shows it, prints what to try next, and
+ * drains all on Ctrl-C. Exit code 1 when it cannot start or the message does not come through.
  */
 import { ROOT_PATH } from "./workspace.ts";
 import { HOST, parseUpOptions, type Plan, planUp, portsOf, type UpOptions } from "./up/plan.ts";
@@ -67,7 +67,7 @@ async function run(
 ): Promise<void> {
   const started = performance.now();
   console.log(style.dim(say.startingText(plan)));
-  for (const service of [plan.discovery, plan.broker]) {
+  for (const service of [plan.discovery, plan.broker, plan.gateway]) {
     const prefix = style.dim(`${service.name.padEnd(9)} | `);
     const show = options.verbose ? (line: string) => console.log(prefix + style.dim(line)) : null;
     services.push(new Service(service, { cwd: ROOT_PATH, show }));
@@ -85,7 +85,7 @@ async function run(
 
   const welcome = sendWelcome(
     {
-      brokerUrl: `http://${HOST}:${plan.broker.httpPort}`,
+      gatewayUrl: `http://${HOST}:${plan.gateway.httpPort}`,
       discoveryUrl: `http://${HOST}:${plan.discovery.httpPort}`,
     },
     `Hello from Sluice, ${new Date().toISOString()}`,

@@ -17,7 +17,7 @@ export interface UpOptions {
 
 /** A service to start. */
 export interface ServicePlan {
-  readonly name: "broker" | "discovery";
+  readonly name: "broker" | "discovery" | "gateway";
   readonly tcpPort: number;
   readonly httpPort: number;
   /** Arguments for the Deno executable. */
@@ -31,14 +31,16 @@ export interface Plan {
   readonly portOffset: number;
   readonly broker: ServicePlan;
   readonly discovery: ServicePlan;
+  readonly gateway: ServicePlan;
 }
 
 /** Everything listens here and nowhere else: this is for trying out. */
 export const HOST = "127.0.0.1";
 const BROKER_TCP_PORT = 4150;
 const DISCOVERY_TCP_PORT = 4160;
-/** The highest default port is 4161, and ports end at 65535. */
-export const PORT_OFFSET_MAX = 65_535 - (DISCOVERY_TCP_PORT + 1);
+const GATEWAY_TCP_PORT = 4170;
+/** The highest default port is 4171, and ports end at 65535. */
+export const PORT_OFFSET_MAX = 65_535 - (GATEWAY_TCP_PORT + 1);
 
 /** Reads the arguments; a text says what is wrong with them. `cwd` is where a relative path starts. */
 export function parseUpOptions(
@@ -83,6 +85,10 @@ export function planUp({ dataPath, portOffset }: UpOptions): Plan {
       `--lookupd-tcp-address=${HOST}:${discoveryPort}`,
     ]),
     discovery: planService("discovery", discoveryPort, dataPath, []),
+    gateway: planService("gateway", GATEWAY_TCP_PORT + portOffset, dataPath, [
+      `--data-path=${dataPath}/gateway`,
+      `--discovery-http-address=${HOST}:${discoveryPort + 1}`,
+    ]),
   };
 }
 
@@ -110,6 +116,6 @@ function planService(
 }
 
 /** Every port the plan needs. */
-export function portsOf({ broker, discovery }: Plan): number[] {
-  return [broker.tcpPort, broker.httpPort, discovery.tcpPort, discovery.httpPort];
+export function portsOf({ broker, discovery, gateway }: Plan): number[] {
+  return [broker, discovery, gateway].flatMap(({ tcpPort, httpPort }) => [tcpPort, httpPort]);
 }

@@ -34,7 +34,7 @@ Deno.test("parseUpOptions() says what is wrong", () => {
   for (const bad of ["-1", "1.5", "x", "", "1e3", String(PORT_OFFSET_MAX + 1)]) {
     assert.match(
       String(parse(`--port-offset=${bad}`)),
-      /^--port-offset must be from 0 to 61374/,
+      /^--port-offset must be from 0 to 61364/,
       bad,
     );
   }
@@ -44,17 +44,17 @@ Deno.test("parseUpOptions() says what is wrong", () => {
 });
 
 Deno.test("planUp() uses nsqd's ports, moved by the offset, and never one twice", () => {
-  assert.deepEqual(portsOf(planUp(options())), [4150, 4151, 4160, 4161]);
+  assert.deepEqual(portsOf(planUp(options())), [4150, 4151, 4160, 4161, 4170, 4171]);
   for (const offset of [10, 9, PORT_OFFSET_MAX]) {
     const ports = portsOf(planUp(options(`--port-offset=${offset}`)));
-    assert.deepEqual(ports, [4150, 4151, 4160, 4161].map((port) => port + offset));
-    assert.equal(new Set(ports).size, 4);
+    assert.deepEqual(ports, [4150, 4151, 4160, 4161, 4170, 4171].map((port) => port + offset));
+    assert.equal(new Set(ports).size, 6);
     assert.ok(Math.max(...ports) <= 65_535);
   }
 });
 
 Deno.test("planUp() starts services with nsqd's flags, on this machine only", () => {
-  const { broker, discovery } = planUp(options("--data=/d", "--port-offset=5"));
+  const { broker, discovery, gateway } = planUp(options("--data=/d", "--port-offset=5"));
   assert.deepEqual(broker.command, [
     "run",
     "-P=broker",
@@ -72,6 +72,16 @@ Deno.test("planUp() starts services with nsqd's flags, on this machine only", ()
     "--tcp-address=127.0.0.1:4165",
     "--http-address=127.0.0.1:4166",
     "--broadcast-address=127.0.0.1",
+  ]);
+  assert.deepEqual(gateway.command, [
+    "run",
+    "-P=gateway",
+    "gateway/main.ts",
+    "--tcp-address=127.0.0.1:4175",
+    "--http-address=127.0.0.1:4176",
+    "--broadcast-address=127.0.0.1",
+    "--data-path=/d/gateway",
+    "--discovery-http-address=127.0.0.1:4166",
   ]);
   assert.equal(broker.logPath, "/d/broker.log");
 });

@@ -18,13 +18,13 @@ export const PLAIN: Style = { dim: (text) => text, bold: (text) => text };
 
 /** The answer to --help. */
 export function helpText(): string {
-  return `Starts a broker and a discovery service on this machine, sends a message through, and keeps
-running until Ctrl-C.
+  return `Starts a broker, a discovery service and a gateway on this machine, sends a message through, and
+keeps running until Ctrl-C.
 
 Usage: deno task up [OPTION]...
 
   --data DIR        where messages and logs are kept (default: .sluice in the project)
-  --port-offset N   adds N (0 to ${PORT_OFFSET_MAX}) to every port: 4150, 4151, 4160, 4161
+  --port-offset N   adds N (0 to ${PORT_OFFSET_MAX}) to every port: 4150, 4151, 4160, 4161, 4170, 4171
   --once            stops after the message came through; exit code 1 when it did not
   --verbose         shows the logs of the services here instead of writing files
   --help            shows this`;
@@ -47,7 +47,7 @@ function listed(numbers: readonly number[]): string {
   return `${numbers.slice(0, -1).join(", ")} and ${numbers.at(-1)}`;
 }
 
-/** Both services answer. */
+/** All services answer. */
 export function readyText(plan: Plan, startedMs: number, style: Style): string {
   const row = ({ name, tcpPort, httpPort }: ServicePlan) =>
     `  ${style.bold(name.padEnd(10))} tcp ${HOST}:${tcpPort}   http http://${HOST}:${httpPort}`;
@@ -56,6 +56,7 @@ export function readyText(plan: Plan, startedMs: number, style: Style): string {
     "",
     row(plan.broker),
     row(plan.discovery),
+    row(plan.gateway),
     `  ${style.bold("data".padEnd(10))} ${plan.dataPath}`,
   ].join("\n");
 }
@@ -67,7 +68,7 @@ export function welcomeText(report: WelcomeReport, style: Style): string {
   return [
     "A message went through:",
     "",
-    step("published", report.publishedMs, "HTTP 200 means it is on disk"),
+    step("published", report.publishedMs, "through the gateway; HTTP 200 means it is on disk"),
     step("found", report.foundMs, `discovery says the topic is at ${report.address}`),
     step("received", report.receivedMs, `id ${report.id}, attempt ${report.attempts}`),
     step("finished", report.finishedMs, "it will not come again"),
@@ -78,11 +79,15 @@ export function welcomeText(report: WelcomeReport, style: Style): string {
 
 /** What to try next, to be copied as it is. */
 export function examplesText(plan: Plan, style: Style): string {
-  const { broker, discovery } = plan;
+  const { broker, discovery, gateway } = plan;
   const examples: [what: string, command: string][] = [
     [
       "publish a message",
       `curl -d 'hello' 'http://${HOST}:${broker.httpPort}/pub?topic=orders'`,
+    ],
+    [
+      "publish through the gateway, which takes it with no broker up as well",
+      `curl -d 'hello' 'http://${HOST}:${gateway.httpPort}/pub?topic=orders'`,
     ],
     ["see what is queued", `curl 'http://${HOST}:${broker.httpPort}/stats'`],
     ["ask who has the topic", `curl 'http://${HOST}:${discovery.httpPort}/lookup?topic=orders'`],
@@ -98,8 +103,8 @@ export function examplesText(plan: Plan, style: Style): string {
 }
 
 /** Where the logs are, and how to end. */
-export function runningText({ broker, discovery }: Plan, verbose: boolean, style: Style): string {
-  const logs = verbose ? "" : style.dim(`Logs: ${broker.logPath}\n      ${discovery.logPath}\n`);
+export function runningText(plan: Plan, verbose: boolean, style: Style): string {
+  const logs = verbose ? "" : style.dim(`${logsText(plan)}\n`);
   return `${logs}Running. Ctrl-C stops it and keeps the messages.`;
 }
 
@@ -119,8 +124,12 @@ export function diedText(
 
 /** The message did not come through in time. */
 export function lateText(reason: string, plan: Plan, verbose: boolean): string {
-  const logs = verbose ? "" : `\nLogs: ${plan.broker.logPath}\n      ${plan.discovery.logPath}`;
+  const logs = verbose ? "" : `\n${logsText(plan)}`;
   return `The message did not come through: ${reason}${logs}`;
+}
+
+function logsText({ broker, discovery, gateway }: Plan): string {
+  return `Logs: ${[broker, discovery, gateway].map(({ logPath }) => logPath).join("\n      ")}`;
 }
 
 /** `0.4 ms`, `12 ms`, `1.3 s`. */
@@ -131,5 +140,5 @@ export function duration(ms: number): string {
 
 /** All ports in one line, for the start. */
 export function startingText(plan: Plan): string {
-  return `Starting broker and discovery on ports ${listed(portsOf(plan))} of ${HOST} ...`;
+  return `Starting broker, discovery and gateway on ports ${listed(portsOf(plan))} of ${HOST} ...`;
 }

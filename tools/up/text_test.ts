@@ -29,13 +29,14 @@ Deno.test("examplesText() uses the ports that are really in use", () => {
   assert.match(text, /nsq_tail --topic=orders --lookupd-http-address=127\.0\.0\.1:4171$/);
 });
 
-Deno.test("readyText() shows the start time, both services and the data folder", () => {
+Deno.test("readyText() shows the start time, all services and the data folder", () => {
   assert.equal(
     say.readyText(plan(), 412.3, say.PLAIN),
     `Sluice is up after 412 ms
 
   broker     tcp 127.0.0.1:4150   http http://127.0.0.1:4151
   discovery  tcp 127.0.0.1:4160   http http://127.0.0.1:4161
+  gateway    tcp 127.0.0.1:4170   http http://127.0.0.1:4171
   data       /d`,
   );
 });
@@ -55,7 +56,7 @@ Deno.test("welcomeText() shows each step with its time, and the message", () => 
     text,
     `A message went through:
 
-  published    1.3 ms  HTTP 200 means it is on disk
+  published    1.3 ms  through the gateway; HTTP 200 means it is on disk
   found         12 ms  discovery says the topic is at 127.0.0.1:4150
   received     0.4 ms  id 0123456789abcdef, attempt 1
   finished      1.2 s  it will not come again

@@ -1,6 +1,6 @@
 /**
- * One message through a running Sluice, the way a program would do it: published over HTTP, found
- * through discovery, received and finished over the NSQ protocol. It uses the durable channel `up`
+ * One message through a running Sluice, the way a program would do it: published over HTTP through
+ * the gateway, found through discovery, received and finished over the NSQ protocol. It uses the durable channel `up`
  * of the topic `welcome` and finishes what an interrupted run has left there, so that nothing piles
  * up. Ends when the message is finished, or rejects with the first error or the signal's reason.
  */
@@ -44,18 +44,18 @@ export interface WelcomeReport {
 
 /** Where to reach the services: addresses like `http://127.0.0.1:4151`. */
 export interface WelcomeTargets {
-  readonly brokerUrl: string;
+  readonly gatewayUrl: string;
   readonly discoveryUrl: string;
 }
 
 /** Sends `body` through. `body` should be unlike any before it. */
 export async function sendWelcome(
-  { brokerUrl, discoveryUrl }: WelcomeTargets,
+  { gatewayUrl, discoveryUrl }: WelcomeTargets,
   body: string,
   signal: AbortSignal,
 ): Promise<WelcomeReport> {
   const lap = stopwatch();
-  await publish(brokerUrl, body, signal);
+  await publish(gatewayUrl, body, signal);
   const publishedMs = lap();
   const { hostname, port } = await findBroker(discoveryUrl, signal);
   const foundMs = lap();
@@ -91,8 +91,8 @@ function stopwatch(): () => number {
   };
 }
 
-async function publish(brokerUrl: string, body: string, signal: AbortSignal): Promise<void> {
-  const response = await fetch(`${brokerUrl}/pub?topic=${WELCOME_TOPIC}`, {
+async function publish(gatewayUrl: string, body: string, signal: AbortSignal): Promise<void> {
+  const response = await fetch(`${gatewayUrl}/pub?topic=${WELCOME_TOPIC}`, {
     method: "POST",
     body,
     signal,

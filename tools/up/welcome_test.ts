@@ -45,7 +45,7 @@ async function run(
   const broker = serveBroker(listener, script, seen);
   const url = `http://127.0.0.1:${server.addr.port}`;
   try {
-    const report = await sendWelcome({ brokerUrl: url, discoveryUrl: url }, "wanted", signal);
+    const report = await sendWelcome({ gatewayUrl: url, discoveryUrl: url }, "wanted", signal);
     return { seen, report };
   } finally {
     listener.close();

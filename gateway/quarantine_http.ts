@@ -1,0 +1,83 @@
+/**
+ * The quarantine of the spool: publishes that no broker takes, or whose outcome cannot be known.
+ *
+ * ```
+ * GET    /v1/quarantine?from=ID&limit=N    {"entries":[{"id","topic","messages","bytes","reason",
+ *                                           "spooled","broker"}],"next":ID|null}
+ * GET    /v1/quarantine/ID/body            the message, or the body of an MPUB
+ * POST   /v1/quarantine/ID/retry           it goes to a broker again; may make a message twice where
+ *                                           the reason begins with "ambiguous"
+ * DELETE /v1/quarantine/ID                 it is given up
+ * ```
+ */
+import { emptyReply, HttpError, type HttpRoute, jsonReply } from "@sluice/shared/http";
+import type { Spool } from "./spool/mod.ts";
+
+const LIMIT_DEFAULT = 100;
+const LIMIT_MAX = 1_000;
+const NUMBER_REGEXP = /^\d{1,16}$/;
+
+/** The routes; without a spool the quarantine is empty. */
+export function quarantineRoutes(spool: Spool | null): HttpRoute[] {
+  const path = "/v1/quarantine";
+  return [
+    {
+      method: "GET",
+      path,
+      handle: async ({ query }) => {
+        const from = number(query.get("from") ?? "0", Number.MAX_SAFE_INTEGER);
+        const limit = number(query.get("limit") ?? String(LIMIT_DEFAULT), LIMIT_MAX);
+        const found = await spool?.quarantined(from, limit + 1) ?? [];
+        return jsonReply({
+          entries: found.slice(0, limit).map((entry) => ({
+            id: entry.id,
+            topic: entry.topic,
+            messages: entry.messageCount,
+            bytes: entry.bodyBytes,
+            reason: entry.reason,
+            spooled: new Date(entry.spooledWallMs).toISOString(),
+            broker: entry.broker,
+          })),
+          next: found[limit]?.id ?? null,
+        });
+      },
+    },
+    {
+      method: "GET",
+      path: `${path}/:id/body`,
+      handle: async (call) => {
+        const body = await spool?.body(idOf(call.pathParameter("id"))) ?? null;
+        if (body === null) throw new HttpError(404, "NOT_IN_QUARANTINE");
+        return new Response(body.slice(), {
+          headers: { "Content-Type": "application/octet-stream" },
+        });
+      },
+    },
+    {
+      method: "POST",
+      path: `${path}/:id/retry`,
+      handle: async (call) => await done(spool?.retry(idOf(call.pathParameter("id")))),
+    },
+    {
+      method: "DELETE",
+      path: `${path}/:id`,
+      handle: async (call) => await done(spool?.drop(idOf(call.pathParameter("id")))),
+    },
+  ];
+}
+
+async function done(action: Promise<boolean> | undefined): Promise<Response> {
+  if (await action !== true) throw new HttpError(404, "NOT_IN_QUARANTINE");
+  return emptyReply();
+}
+
+function idOf(text: string): number {
+  if (!NUMBER_REGEXP.test(text)) throw new HttpError(404, "NOT_IN_QUARANTINE");
+  return Number(text);
+}
+
+function number(text: string, max: number): number {
+  const value = NUMBER_REGEXP.test(text) ? Number(text) : -1;
+  if (value < 0 || value > max) throw new HttpError(400, "INVALID_REQUEST");
+  return value;
+}
