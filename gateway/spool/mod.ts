@@ -1,0 +1,8 @@
+/** The spool: publishes that no broker can take now, kept on disk until one does. */
+export {
+  type QuarantinedEntry,
+  type SpoolEntry,
+  SpoolRefusal,
+  type SpoolRefusalCode,
+} from "./spool_entry.ts";
+export { Spool, type SpoolFigures, type SpoolOptions, type SpoolSeams } from "./spool.ts";
