@@ -4,7 +4,6 @@ import { settle } from "../testing/mod.ts";
 import type { BrokerDirectoryOptions } from "./broker_directory.ts";
 import { RETRY_FIRST_MS, RETRY_MOST_MS } from "./broker_watch.ts";
 import { A, B, DiscoveryStage, nodes, say, UNREADY } from "./fake_discovery_test.ts";
-import { SourceView } from "./source_view.ts";
 
 const REGISTERED = { observed: false, registered: true };
 
@@ -186,60 +185,6 @@ Deno.test("above the most brokers the others are left out, and come in as some g
   await stage.says(A, say.added("f"), say.removed("b"));
   equal(stage.brokers, "c d f");
   await stage.stop();
-});
-
-Deno.test("SourceView keeps so many brokers and topics at most, and says what it does not know", () => {
-  const limits = { brokersMax: 2, registrationsMax: 4 };
-  const changed: string[] = [];
-  const view = new SourceView("watch", () => true, (id) => changed.push(id), limits);
-  const word = (host: string) => ({
-    id: host,
-    host,
-    tcpPort: 1,
-    httpPort: null,
-    publishReady: true,
-    consumeReady: true,
-    reasons: [],
-    isObserved: false,
-    ageMs: 0,
-  });
-  const add = (host: string, ...topics: string[]) =>
-    view.apply({ kind: "added", broker: word(host), topics }, 0);
-  const change = (id: string, topic: string, present: boolean) =>
-    view.apply({ kind: "changed", id, broker: null, topics: [{ topic, present }] }, 0);
-  const topics = () => [...view.brokers.values()].map(({ topics }) => topics && [...topics].join());
-  const reason = () => view.status(null, 0).reason;
-  view.begin();
-  add("a", "t", "u");
-  add("b", "t");
-  view.apply({ kind: "synced" }, 0);
-  // What goes makes room, and what is replaced does not count twice.
-  add("a", "t", "v");
-  add("b", "t", "u");
-  change("a", "v", false);
-  change("b", "v", true);
-  equal([topics(), reason()], [["t", "t,u,v"], null]);
-  add("c", "t");
-  equal([view.brokers.size, reason()], [2, "not all of its brokers are known: there are over 2"]);
-  change("c", "t", true);
-  changed.length = 0;
-  change("a", "w", true);
-  equal([topics(), changed], [[null, null], ["a", "a", "b"]]);
-  equal(
-    reason(),
-    "not all of its brokers are known: there are over 2; its topics are not known: there are over 4",
-  );
-  change("a", "t", true);
-  add("b", "t");
-  equal([topics(), view.state], [[null, null], "current"]);
-  // The next snapshot begins anew.
-  view.lost("gone");
-  view.begin();
-  add("a", "t", "u");
-  add("b", "t", "u");
-  equal(reason(), "gone");
-  view.apply({ kind: "synced" }, 0);
-  equal([topics(), reason()], [["t,u", "t,u"], null]);
 });
 
 Deno.test("twenty brokers with thousands of topics are followed, from two services, again and again", async () => {

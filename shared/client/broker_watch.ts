@@ -87,7 +87,7 @@ export class BrokerWatch {
     this.#ended = this.#run();
   }
 
-  /** Resolves when nothing is asked any more. What was learned stays. */
+  /** Resolves when nothing is asked any more, an answer to `/nodes` included. What was learned stays. */
   async stop(): Promise<void> {
     this.#stop.abort();
     this.#stream?.close();
@@ -132,6 +132,8 @@ export class BrokerWatch {
     const stream = await streamHttp(question, bounds, this.#stop.signal);
     this.#stream = stream;
     try {
+      // Stopped as the answer began: `stop` did not see the stream.
+      if (this.#stop.signal.aborted) return true;
       if (stream.status === 404) return false;
       if (stream.status !== 200) throw badStatus("/v1/watch", stream.status);
       await this.#readEvents(stream);

@@ -290,9 +290,20 @@ Deno.test("a watch can be stopped at any moment, and asks nothing afterwards", a
       stage.directory.start();
       if (afterMs !== null) await stage.clock.run(afterMs);
       await stage.stop();
+      equal(stage.clock.monoMs(), afterMs ?? 0);
       const asked = stage.streams.asked.length + stage.asked.length;
       await stage.clock.run(60_000);
       equal(stage.streams.asked.length + stage.asked.length, asked);
     }
+  }
+});
+
+Deno.test("a watch that is stopped while its answer begins closes the stream, at whatever step that is", async () => {
+  for (let steps = 0; steps < 12; steps++) {
+    const stage = new DiscoveryStage();
+    stage.watchable(A);
+    stage.directory.start();
+    for (let step = 0; step < steps; step++) await Promise.resolve();
+    await stage.stop();
   }
 });

@@ -67,6 +67,8 @@ export async function streamHttp(
       });
       request.end();
     });
+    // Aborted as the answer began: too late for the promise above.
+    if (signal.aborted) throw new HttpAskError("the connection was closed");
     return new SystemHttpStream(request, response);
   } catch (error) {
     request.destroy();
