@@ -24,6 +24,7 @@ export type HealthCode =
   | "quarantine"
   | "discovery_lost";
 
+/** One reason, for programs and for people. */
 export interface HealthReason {
   readonly code: HealthCode;
   readonly message: string;

@@ -51,10 +51,10 @@ export class OrderedReplies {
     slot.frame = frame;
     this.#frameBytes += frame.length;
     let isOut = false;
-    for (let next = this.#slots[this.#head]; next?.frame != null;) {
-      this.#outbox.add(next.frame);
-      this.#frameBytes -= next.frame.length;
-      next = this.#slots[++this.#head];
+    for (let known = this.#known(); known !== null; known = this.#known()) {
+      this.#outbox.add(known);
+      this.#frameBytes -= known.length;
+      this.#head++;
       isOut = true;
     }
     if (this.#head > 256 && this.#head * 2 > this.#slots.length) {
@@ -62,6 +62,11 @@ export class OrderedReplies {
       this.#head = 0;
     }
     return isOut;
+  }
+
+  /** The reply that is next to go out, if it is known. */
+  #known(): Uint8Array | null {
+    return this.#slots[this.#head]?.frame ?? null;
   }
 
   /** None of them is sent. */
