@@ -721,7 +721,10 @@ export class Session implements ConsumerPort, NsqLinkOwner, TcpSession {
       if (this.#walking) return this.#fatal(publishFailed(verb, message));
     }
     if (code === "sequence_too_old") return this.#fatal(sequenceTooOld(verb, message));
-    this.#fatal((code === "throttled" ? throttled : publishFailed)(verb, message));
+    // A producer that may repeat has to know that nothing is stored; others are told as nsqd tells them.
+    const isNotStored = code === "throttled" ||
+      (code === "too_many_topics" && this.settings.producer !== null);
+    this.#fatal((isNotStored ? throttled : publishFailed)(verb, message));
   }
 
   #identify(): void {
