@@ -14,11 +14,17 @@
  * - What discovery says of a broker's readiness counts as well, and so does silence: a broker that has
  *   owed an answer for {@linkcode BrokerLinkOptions.slowMs} gets nothing more while another can take it.
  * - Bodies above {@linkcode BULK_BYTES} have a lane of their own, so that small publishes need not wait
- *   behind them, and each producer id of the spool has one.
+ *   behind them, and so has each producer id of the spool.
+ * - The gateway has a producer id of its own at each broker and for each of these lanes, so that the numbers
+ *   of a topic are dense there and come in their order. When a publish without an answer goes to the spool, the broker will be asked for it
+ *   later, among others: from then on new publishes have another producer id, so that their numbers do
+ *   not push that one out of what the broker remembers.
  */
-import { invariant } from "@sluice/shared/runtime";
-import { producerIdText } from "@sluice/shared/protocol";
+import { PRODUCER_ID_BYTES, producerIdText } from "@sluice/shared/protocol";
+import { invariant, type Random } from "@sluice/shared/runtime";
 import type { Candidate } from "./balance.ts";
+import { Sequences } from "./sequences.ts";
+import type { Publish, Unstamped } from "./publish.ts";
 import { Lane, type LaneEntry, type LaneOptions, type LaneOwner, type LaneSeams } from "./lane.ts";
 
 /** Larger bodies go by their own lane. */
@@ -38,7 +44,7 @@ export interface ListedBroker {
 
 /** What all links share. */
 export interface BrokerLinkOptions
-  extends Omit<LaneOptions, "host" | "port" | "isEager" | "keepsUnanswered"> {
+  extends Omit<LaneOptions, "host" | "port" | "producer" | "isEager" | "keepsUnanswered"> {
   /** See the module. */
   readonly slowMs: number;
 }
@@ -50,6 +56,13 @@ export type Circuit =
   | { readonly state: "half-open"; readonly reason: string };
 
 const CLOSED: Circuit = { state: "closed" };
+
+/** Who the gateway is at a broker. */
+interface Identity {
+  readonly producer: Uint8Array;
+  readonly sequences: Sequences;
+  readonly lane: Lane;
+}
 
 /** See the module. */
 export class BrokerLink implements Candidate, LaneOwner {
@@ -66,8 +79,10 @@ export class BrokerLink implements Candidate, LaneOwner {
   readonly #options: BrokerLinkOptions;
   readonly #seams: LaneSeams;
   readonly #onChange: () => void;
-  readonly #live: Lane;
-  #bulk: Lane | null = null;
+  #live: Identity;
+  #bulk: Identity | null = null;
+  /** Of producer ids before: they go once nothing is on them. */
+  #retired: Lane[] = [];
   /** By the text of the producer id. */
   readonly #others = new Map<string, Lane>();
   #throttles = 0;
@@ -88,12 +103,12 @@ export class BrokerLink implements Candidate, LaneOwner {
     this.#options = options;
     this.#seams = seams;
     this.#onChange = onChange;
-    this.#live = this.#lane(options.producer, true, true);
+    this.#live = this.#identity(true);
   }
 
   /** Whether new publishes may be sent. */
   get isUsable(): boolean {
-    if (!this.#live.isUp || this.listed?.publishReady !== true) return false;
+    if (!this.#live.lane.isUp || this.listed?.publishReady !== true) return false;
     const { state } = this.circuit;
     return state === "closed" || (state === "half-open" && this.outstandingCount === 0);
   }
@@ -104,17 +119,17 @@ export class BrokerLink implements Candidate, LaneOwner {
   }
 
   get isConnected(): boolean {
-    return this.#live.isUp;
+    return this.#live.lane.isUp;
   }
 
   /** Whether it knows repeats by their numbers, as far as it was heard of; an nsqd does not. */
   get deduplicates(): boolean {
-    return this.#live.deduplicates;
+    return this.#live.lane.deduplicates;
   }
 
   /** Why it is not used; empty when it is. */
   get reason(): string {
-    if (!this.#live.isUp) return this.#live.reason;
+    if (!this.#live.lane.isUp) return this.#live.lane.reason;
     if (this.circuit.state !== "closed") return this.circuit.reason;
     if (this.listed === null) return "no source lists it any more";
     if (!this.listed.publishReady) return `it is not ready: ${this.listed.reasons.join(", ")}`;
@@ -125,11 +140,29 @@ export class BrokerLink implements Candidate, LaneOwner {
     return this.listed?.hasTopic(topic) ?? false;
   }
 
-  /** Sends a publish of the gateway's own producer id. */
+  /** Gives a publish the gateway's producer id at this broker, and its number. */
+  stamp(unstamped: Unstamped): Publish {
+    const { topic, isBatch, messageCount, body, dueWallMs } = unstamped;
+    const { producer, sequences } = this.#identityFor(body);
+    const sequence = sequences.next(topic);
+    return { topic, isBatch, messageCount, body, dueWallMs, producer, sequence };
+  }
+
+  /** Sends what was stamped just now. */
   send(entry: LaneEntry): void {
-    if (entry.publish.body.length <= BULK_BYTES) return this.#live.send(entry);
-    this.#bulk ??= this.#lane(this.#options.producer, false, true);
-    this.#bulk.send(entry);
+    this.#identityFor(entry.publish.body).lane.send(entry);
+  }
+
+  /** A publish that was stamped here will be asked for later, from the spool: see the module. */
+  setAside({ producer }: Publish): void {
+    if (producer === this.#live.producer) {
+      this.#retire(this.#live.lane);
+      this.#live = this.#identity(true);
+      this.#onChange();
+    } else if (producer === this.#bulk?.producer) {
+      this.#retire(this.#bulk.lane);
+      this.#bulk = null;
+    }
   }
 
   /** Sends a publish of any producer id; one without an answer is not sent again by itself. */
@@ -148,7 +181,12 @@ export class BrokerLink implements Candidate, LaneOwner {
   /** Looks at the clock: what has been owed for too long, and whether a pause is over. */
   tick(nowMs: number): void {
     const wasSlow = this.#slow;
-    const owedMs = Math.max(this.#live.owedMs(nowMs), this.#bulk?.owedMs(nowMs) ?? 0);
+    let owedMs = this.#live.lane.owedMs(nowMs);
+    if (this.#bulk !== null) owedMs = Math.max(owedMs, this.#bulk.lane.owedMs(nowMs));
+    for (const lane of this.#retired) owedMs = Math.max(owedMs, lane.owedMs(nowMs));
+    if (this.#retired.some((lane) => lane.isIdle)) {
+      this.#retired = this.#retired.filter((lane) => !lane.isIdle);
+    }
     this.#slow = owedMs >= this.#options.slowMs;
     let isChanged = wasSlow !== this.#slow;
     if (this.circuit.state === "open" && nowMs >= this.circuit.untilMs) {
@@ -169,21 +207,17 @@ export class BrokerLink implements Candidate, LaneOwner {
 
   /** Tries to connect now: something says that the broker is there. */
   hurry(): void {
-    this.#live.hurry();
-    for (const lane of this.#others.values()) lane.hurry();
+    for (const lane of this.#lanes()) lane.hurry();
   }
 
   close(): void {
-    for (const lane of [this.#live, this.#bulk, ...this.#others.values()]) lane?.close();
+    for (const lane of this.#lanes()) lane.close();
   }
 
   // LaneOwner
 
   laneChanged(lane: Lane, _reason: string): void {
-    if (lane === this.#live && lane.isUp) {
-      this.#bulk?.hurry();
-      for (const other of this.#others.values()) other.hurry();
-    }
+    if (lane === this.#live.lane && lane.isUp) this.hurry();
     this.#onChange();
   }
 
@@ -195,9 +229,37 @@ export class BrokerLink implements Candidate, LaneOwner {
     this.#onChange();
   }
 
+  #identityFor(body: Uint8Array): Identity {
+    if (body.length <= BULK_BYTES) return this.#live;
+    return this.#bulk ??= this.#identity(false);
+  }
+
+  #identity(isEager: boolean): Identity {
+    const producer = newProducerId(this.#seams.random);
+    return { producer, sequences: new Sequences(), lane: this.#lane(producer, isEager, true) };
+  }
+
+  #retire(lane: Lane): void {
+    lane.retire();
+    this.#retired.push(lane);
+  }
+
+  #lanes(): Lane[] {
+    const lanes = [this.#live.lane, ...this.#retired, ...this.#others.values()];
+    return this.#bulk === null ? lanes : [...lanes, this.#bulk.lane];
+  }
+
   #lane(producer: Uint8Array, isEager: boolean, keepsUnanswered: boolean): Lane {
     const address = { host: this.#host, port: this.#port };
     const options = { ...this.#options, ...address, producer, isEager, keepsUnanswered };
     return new Lane(options, this.#seams, this);
   }
+}
+
+/** A producer id that nobody else has. */
+export function newProducerId(random: Random): Uint8Array {
+  const id = new Uint8Array(PRODUCER_ID_BYTES);
+  const view = new DataView(id.buffer);
+  for (let at = 0; at < PRODUCER_ID_BYTES; at += 4) view.setUint32(at, random.u32());
+  return id;
 }

@@ -20,7 +20,6 @@ import { SeededRandom, SimClock, SimNetwork } from "@sluice/shared/testing";
 import type { ListedBroker } from "./broker_link.ts";
 import { BrokerPool, type PoolOptions } from "./pool.ts";
 
-export const PRODUCER = new Uint8Array(16).fill(1);
 export const SPOOL_PRODUCER = new Uint8Array(16).fill(2);
 
 /** What a broker does with the next publish. */
@@ -49,6 +48,9 @@ export class FakeBroker {
   readonly seen: string[] = [];
   deed: () => Deed = () => "ok";
   deduplicates = true;
+  /** Numbers of a producer that a topic tells apart, from the highest down. */
+  window = Infinity;
+  readonly #highest = new Map<string, number>();
   /** Answers of the silent. */
   readonly #unsaid: (() => void)[] = [];
   readonly #known = new Set<string>();
@@ -177,6 +179,12 @@ export class FakeBroker {
       while (await connection.read(rest) !== null);
       return false;
     };
+    const window = `${producer} ${topic}`;
+    const highest = Math.max(this.#highest.get(window) ?? 0, sequence ?? 0);
+    this.#highest.set(window, highest);
+    if (sequence !== null && sequence <= highest - this.window) {
+      return await refuse(new ProtocolError("E_SEQUENCE_TOO_OLD", "SPUB failed too old"));
+    }
     switch (this.deed()) {
       case "ok":
         store();
@@ -221,7 +229,6 @@ export class BrokerWorld {
     );
     this.pool = new BrokerPool({
       affinity: "spread",
-      producer: PRODUCER,
       connectTimeoutMs: 1_000,
       heartbeatIntervalMs: 1_000,
       authSecret: null,

@@ -29,9 +29,9 @@ import { ERROR_CODES, errorCodeOf } from "@sluice/shared/protocol";
 import { type Clock, InvariantError, unreachable } from "@sluice/shared/runtime";
 import type { Logger } from "@sluice/shared/telemetry";
 import { isOnePiece, type Piece, pieces } from "./batch_split.ts";
-import type { Publisher, PublishRequest } from "./publisher.ts";
-import type { Receiving } from "./session.ts";
-import type { Outcome } from "./transit.ts";
+import type { Publisher } from "./publisher.ts";
+import type { Receiving } from "./receiving.ts";
+import type { Outcome, PublishRequest } from "./transit.ts";
 import { worstOf } from "./worst_outcome.ts";
 
 /** Limits of publishing over HTTP. */

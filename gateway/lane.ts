@@ -104,6 +104,7 @@ export class Lane {
   #queued: LaneEntry[] = [];
   /** Sent on a connection that has ended, without an answer. */
   #unanswered: LaneEntry[] = [];
+  #isEager: boolean;
   #deduplicates = false;
   #failures = 0;
   #timer: Timer | null = null;
@@ -118,6 +119,7 @@ export class Lane {
     this.#seams = seams;
     this.#owner = owner;
     this.#usedMs = seams.clock.monoMs();
+    this.#isEager = options.isEager;
     if (options.isEager) this.#connect();
   }
 
@@ -145,9 +147,9 @@ export class Lane {
     return owes ? nowMs - this.#progressMs : 0;
   }
 
-  /** Publishes that wait for their outcome on an ended connection. */
-  get unansweredCount(): number {
-    return this.#unanswered.length;
+  /** Whether nothing is on it and no connection is kept. */
+  get isIdle(): boolean {
+    return this.#state === "idle";
   }
 
   /** Sends it now, or as soon as there is a connection. */
@@ -157,6 +159,13 @@ export class Lane {
     if (this.#state === "closed") return this.#notSent(entry, "the broker is left");
     this.#queued.push(entry);
     if (this.#state === "idle") this.#connect();
+  }
+
+  /** Connects no more than what is on it needs. */
+  retire(): void {
+    this.#isEager = false;
+    if (this.#state === "up") this.#armIdle();
+    else if (this.#state === "waiting" && !this.#isWanted) this.#rest();
   }
 
   /** Tries to connect now if it pauses: the broker may be back. */
@@ -256,15 +265,21 @@ export class Lane {
     this.#owner.laneChanged(this, reason);
   }
 
+  get #isWanted(): boolean {
+    return this.#isEager || this.#queued.length > 0 ||
+      this.#unanswered.some(({ isOver }) => !isOver);
+  }
+
+  #rest(): void {
+    this.#timer?.cancel();
+    this.#timer = null;
+    this.#state = "idle";
+    this.#unanswered = [];
+  }
+
   /** Connects again after a while, if anything wants it. */
   #pause(): void {
-    const isWanted = this.#options.isEager || this.#queued.length > 0 ||
-      this.#unanswered.some(({ isOver }) => !isOver);
-    if (!isWanted) {
-      this.#state = "idle";
-      this.#unanswered = [];
-      return;
-    }
+    if (!this.#isWanted) return this.#rest();
     this.#state = "waiting";
     const base = this.#failures === 0
       ? RETRY_MS_MIN / 2
@@ -312,8 +327,9 @@ export class Lane {
 
   /** Closes what nobody uses. */
   #armIdle(): void {
-    if (this.#options.isEager) return;
+    if (this.#isEager) return;
     const { clock } = this.#seams;
+    this.#timer?.cancel();
     this.#timer = clock.setTimer(IDLE_MS_MAX, () => {
       const connection = this.#connection;
       if (connection === null) return;

@@ -12,7 +12,8 @@ import type { Health } from "./health.ts";
 import type { BrokerPool } from "./pool.ts";
 import type { Publisher } from "./publisher.ts";
 import type { Replayer } from "./replayer.ts";
-import type { Receiving, Session } from "./session.ts";
+import type { Receiving } from "./receiving.ts";
+import type { Session } from "./session.ts";
 import type { Spool } from "./spool/mod.ts";
 import type { TunnelServer } from "./tunnel.ts";
 

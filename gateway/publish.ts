@@ -3,8 +3,8 @@
  * it is, or in the spool when no broker can take it.
  */
 
-/** See the module. Nothing of it ever changes. */
-export interface Publish {
+/** A publish before it is known who gets it. Nothing of it ever changes. */
+export interface Unstamped {
   readonly topic: string;
   /** Whether `body` is that of an MPUB (a count, then sized messages) rather than one message. */
   readonly isBatch: boolean;
@@ -12,6 +12,10 @@ export interface Publish {
   readonly body: Uint8Array;
   /** Unix ms at which its message is due; 0 for at once. A batch is never deferred. */
   readonly dueWallMs: number;
+}
+
+/** See the module. Nothing of it ever changes. */
+export interface Publish extends Unstamped {
   /** 16 bytes that name the producer at brokers. */
   readonly producer: Uint8Array;
   /** Its number among the publishes of that producer to the topic. */

@@ -32,7 +32,7 @@ import type { BrokerPool } from "./pool.ts";
 import type { Publish } from "./publish.ts";
 import { Sequences } from "./sequences.ts";
 import { SpoolRefusal } from "./spool/mod.ts";
-import { type Outcome, Transit, TransitList } from "./transit.ts";
+import { type Outcome, type PublishRequest, Transit, TransitList } from "./transit.ts";
 import type { LaneOutcome } from "./lane.ts";
 
 /** Where publishes go that no broker can take. */
@@ -45,9 +45,7 @@ export interface SpoolDoor {
 
 /** How publishes are carried. */
 export interface PublisherOptions {
-  /** 16 bytes, new with each start. */
-  readonly producer: Uint8Array;
-  /** For what goes to the spool and was never sent. */
+  /** 16 bytes, new with each start: for what goes to the spool and was never sent. */
   readonly spoolProducer: Uint8Array;
   /** How long a publish may be without an outcome before it is spooled for its broker, or ambiguous. */
   readonly timeoutMs: number;
@@ -63,17 +61,6 @@ export interface PublisherSeams {
   /** Null when spooling is off. */
   readonly spool: SpoolDoor | null;
   readonly clock: Clock;
-}
-
-/** What is to be published. `body` must not change afterwards. */
-export interface PublishRequest {
-  readonly topic: string;
-  readonly isBatch: boolean;
-  readonly messageCount: number;
-  readonly body: Uint8Array;
-  readonly dueWallMs: number;
-  /** For choosing a broker by hash; empty for none. */
-  readonly key: string;
 }
 
 const CONFIRMED: Outcome = { kind: "confirmed" };
@@ -99,7 +86,6 @@ export class Publisher {
   readonly #pool: BrokerPool;
   readonly #spool: SpoolDoor | null;
   readonly #clock: Clock;
-  readonly #sequences = new Sequences();
   readonly #spoolSequences = new Sequences();
   readonly #all = new TransitList();
   /** Those that wait for any broker. */
@@ -142,21 +128,11 @@ export class Publisher {
 
   /** Takes a publish; `done` is called once, later or at once. */
   publish(request: PublishRequest, done: (outcome: Outcome) => void): void {
-    const { topic, isBatch, messageCount, body, dueWallMs, key } = request;
-    const publish = {
-      topic,
-      isBatch,
-      messageCount,
-      body,
-      dueWallMs,
-      producer: this.#options.producer,
-      sequence: this.#sequences.next(topic),
-    };
     const deadlineMs = this.#clock.monoMs() + this.#options.timeoutMs;
-    const transit = new Transit(this, publish, key, deadlineMs, done);
+    const transit = new Transit(this, request, deadlineMs, done);
     this.#all.add(transit);
     if (this.#deadlineTimer === null) this.#armDeadline();
-    if (this.#spool?.hasBacklog(topic) === true) this.#toSpool(transit);
+    if (this.#spool?.hasBacklog(request.topic) === true) this.#toSpool(transit);
     else this.#route(transit);
   }
 
@@ -207,9 +183,11 @@ export class Publisher {
   }
 
   #route(transit: Transit): void {
-    const link = this.#pool.choose(transit.publish.topic, transit.key);
+    const { request } = transit;
+    const link = this.#pool.choose(request.topic, request.key);
     if (link === null) return this.#wait(transit);
     transit.link = link;
+    transit.stamped = link.stamp(request);
     link.outstandingBytes += transit.bytes;
     link.outstandingCount++;
     link.send(transit);
@@ -245,12 +223,15 @@ export class Publisher {
 
   /** Spools what was certainly not stored anywhere. */
   #toSpool(transit: Transit): void {
-    const { publish } = transit;
-    // A number of its own: those of the topic go on meanwhile, and the window with them.
-    transit.publish = {
-      ...publish,
+    const { topic, isBatch, messageCount, body, dueWallMs } = transit.request;
+    transit.stamped = {
+      topic,
+      isBatch,
+      messageCount,
+      body,
+      dueWallMs,
       producer: this.#options.spoolProducer,
-      sequence: this.#spoolSequences.next(publish.topic),
+      sequence: this.#spoolSequences.next(topic),
     };
     this.#append(transit, null, ({ message, mayBeStored }) => {
       if (mayBeStored) {
@@ -258,20 +239,19 @@ export class Publisher {
         return this.#finish(transit, { kind: "ambiguous", text });
       }
       // It may go ahead of the backlog rather than be refused.
-      const link = this.#pool.choose(publish.topic, transit.key);
-      if (link === null) {
+      if (this.#pool.usable.length === 0) {
         return this.#finish(transit, { kind: "throttled", text: `${NO_BROKER}: ${message}` });
       }
-      transit.publish = publish;
       transit.isOver = false;
       this.#route(transit);
     });
   }
 
   /** Spools what a broker may have, for that broker. */
-  #toSpoolFor(transit: Transit, broker: string): void {
+  #toSpoolFor(transit: Transit, link: BrokerLink): void {
     this.counts.spooledForBroker++;
-    this.#append(transit, broker, ({ message }) => {
+    link.setAside(transit.publish);
+    this.#append(transit, link.id, ({ message }) => {
       this.#finish(transit, { kind: "ambiguous", text: `${NO_ANSWER}: ${message}` });
     });
   }
@@ -296,7 +276,7 @@ export class Publisher {
     transit.isOver = true;
     this.#all.remove(transit);
     this.counts[outcome.kind]++;
-    this.messageCount += transit.publish.messageCount;
+    this.messageCount += transit.request.messageCount;
     transit.done(outcome);
     if (this.#roomWaiters.length > 0) wake(this.#roomWaiters.splice(0));
     if (this.#all.count === 0 && this.#doneWaiters.length > 0) wake(this.#doneWaiters.splice(0));
@@ -332,7 +312,7 @@ export class Publisher {
       return this.#finish(transit, { kind: "throttled", text: NO_BROKER });
     }
     transit.isOver = true;
-    if (this.#spool !== null && link.deduplicates) return this.#toSpoolFor(transit, link.id);
+    if (this.#spool !== null && link.deduplicates) return this.#toSpoolFor(transit, link);
     this.#finish(transit, { kind: "ambiguous", text: NO_ANSWER });
   }
 }

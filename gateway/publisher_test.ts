@@ -2,7 +2,7 @@
 import { deepStrictEqual as equal, ok } from "node:assert/strict";
 import { utf8Bytes, utf8Text } from "@sluice/shared/protocol";
 import { SeededRandom, settle } from "@sluice/shared/testing";
-import { BrokerWorld, type Deed, PRODUCER, SPOOL_PRODUCER } from "./fake_broker_test.ts";
+import { BrokerWorld, type Deed, SPOOL_PRODUCER } from "./fake_broker_test.ts";
 import type { PoolOptions } from "./pool.ts";
 import type { Publish } from "./publish.ts";
 import { Publisher, type PublisherOptions, type SpoolDoor } from "./publisher.ts";
@@ -11,6 +11,7 @@ import type { Outcome } from "./transit.ts";
 
 /** A spool in memory. */
 class HandSpool implements SpoolDoor {
+  readonly publishes: Publish[] = [];
   readonly entries: { text: string; topic: string; broker: string | null }[] = [];
   refusal: string | null = null;
   backlog = false;
@@ -20,10 +21,12 @@ class HandSpool implements SpoolDoor {
     return this.backlog;
   }
 
-  append({ body, topic }: Publish, broker: string | null): Promise<void> {
+  append(publish: Publish, broker: string | null): Promise<void> {
+    const { body, topic } = publish;
     if (this.refusal !== null) {
       return Promise.reject(new SpoolRefusal("full", this.refusal, this.isUnsure));
     }
+    this.publishes.push(publish);
     this.entries.push({ text: utf8Text(body, 0, body.length), topic, broker });
     return Promise.resolve();
   }
@@ -43,7 +46,6 @@ class Stage {
   ) {
     this.world = new BrokerWorld(count, seed, pool);
     this.publisher = new Publisher({
-      producer: PRODUCER,
       spoolProducer: SPOOL_PRODUCER,
       timeoutMs: 10_000,
       spoolAfterMs: 200,
@@ -203,6 +205,37 @@ Deno.test("with a spool, what nobody takes is spooled, and what a broker may hav
     { text: "later", topic: "t", broker: null },
     { text: "maybe", topic: "t", broker: broker!.id },
   ]);
+  await stage.close();
+});
+
+Deno.test("what is spooled for a broker is not pushed out of what that remembers by later publishes", async () => {
+  const spool = new HandSpool();
+  const stage = new Stage(1, spool);
+  const [broker] = stage.world.brokers;
+  broker!.window = 10;
+  await settle();
+  broker!.deed = () => "stored, no answer";
+  stage.publish("maybe");
+  await settle();
+  broker!.down();
+  await stage.world.clock.run(11_000);
+  equal(spool.entries.map((entry) => entry.broker), [broker!.id]);
+  broker!.deed = () => "ok";
+  broker!.up();
+  await stage.world.clock.run(3_000);
+  for (let at = 0; at < 50; at++) stage.publish(`m${at}`);
+  await settle();
+  const outcomes: string[] = [];
+  stage.world.pool.links.get(broker!.id)!.sendAs({
+    publish: spool.publishes[0]!,
+    isOver: false,
+    mayBeThere: true,
+    settled: ({ kind }) => outcomes.push(kind),
+  });
+  await settle();
+  equal([outcomes, broker!.repeats], [["confirmed"], 1]);
+  equal(stage.stored.filter((text) => text === "maybe").length, 1);
+  await stage.world.clock.run(25_000);
   await stage.close();
 });
 

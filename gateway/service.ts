@@ -34,7 +34,7 @@ import {
   TcpServer,
 } from "@sluice/shared/server";
 import { type Logger, LoopLag, MetricsRegistry } from "@sluice/shared/telemetry";
-import type { ListedBroker } from "./broker_link.ts";
+import { type ListedBroker, newProducerId } from "./broker_link.ts";
 import { type GatewayValues, staticBrokers, tunnelAddress } from "./config.ts";
 import { type Health, judgeHealth, type SpoolHealth } from "./health.ts";
 import { gatewayHttp } from "./http.ts";
@@ -42,7 +42,8 @@ import { registerMetrics } from "./metrics.ts";
 import { BrokerPool } from "./pool.ts";
 import { Publisher } from "./publisher.ts";
 import { Replayer } from "./replayer.ts";
-import { Receiving, Session, type SessionOptions } from "./session.ts";
+import { Receiving } from "./receiving.ts";
+import { Session, type SessionOptions } from "./session.ts";
 import { Spool } from "./spool/mod.ts";
 import { brokerStats, type GatewayStats, publishStats } from "./stats.ts";
 import { TunnelServer } from "./tunnel.ts";
@@ -111,10 +112,8 @@ export class Gateway {
     this.#doors = doors;
     this.#authorization = authorization;
     this.spool = spool;
-    const producer = newProducerId(random);
     this.pool = new BrokerPool({
       affinity: values.affinity,
-      producer,
       connectTimeoutMs: values.brokerConnectTimeoutMs,
       heartbeatIntervalMs: Math.max(HEARTBEAT_INTERVAL_MS_MIN, values.brokerHeartbeatIntervalMs),
       authSecret: values.brokerAuthSecret === ""
@@ -123,7 +122,6 @@ export class Gateway {
       slowMs: values.brokerSlowMs,
     }, { network, clock, random });
     this.publisher = new Publisher({
-      producer,
       spoolProducer: newProducerId(random),
       timeoutMs: values.publishTimeoutMs,
       spoolAfterMs: values.spoolAfterMs,
@@ -442,11 +440,4 @@ async function openSpool(values: GatewayValues, seams: GatewaySeams): Promise<Sp
     quarantined,
   });
   return spool;
-}
-
-function newProducerId(random: Random): Uint8Array {
-  const id = new Uint8Array(16);
-  const view = new DataView(id.buffer);
-  for (let at = 0; at < 16; at += 4) view.setUint32(at, random.u32());
-  return id;
 }

@@ -66,6 +66,7 @@ import { errorOf } from "./outcome_error.ts";
 import { OrderedReplies } from "./ordered_replies.ts";
 import { PUBLISH_OVERHEAD_BYTES } from "./publish.ts";
 import type { Publisher } from "./publisher.ts";
+import type { Receiving } from "./receiving.ts";
 import type { Outcome } from "./transit.ts";
 import { worstOf } from "./worst_outcome.ts";
 
@@ -97,31 +98,6 @@ export interface SessionSeams {
   readonly receiving: Receiving;
   readonly clock: Clock;
   readonly logger: Logger;
-}
-
-/** Memory for bodies that are being received, over all connections. */
-export class Receiving {
-  usedBytes = 0;
-  refusedCount = 0;
-  readonly bytesMax: number;
-
-  constructor(bytesMax: number) {
-    this.bytesMax = bytesMax;
-  }
-
-  /** Takes memory, or returns false. */
-  take(bytes: number): boolean {
-    if (this.usedBytes + bytes > this.bytesMax) {
-      this.refusedCount++;
-      return false;
-    }
-    this.usedBytes += bytes;
-    return true;
-  }
-
-  giveBack(bytes: number): void {
-    this.usedBytes -= bytes;
-  }
 }
 
 /** See the module. */

@@ -19,9 +19,10 @@ import type { Connection } from "@sluice/shared/runtime";
 import { TcpServer } from "@sluice/shared/server";
 import { Logger } from "@sluice/shared/telemetry";
 import { settle } from "@sluice/shared/testing";
-import { BrokerWorld, PRODUCER, SPOOL_PRODUCER } from "./fake_broker_test.ts";
+import { BrokerWorld, SPOOL_PRODUCER } from "./fake_broker_test.ts";
 import { Publisher } from "./publisher.ts";
-import { Receiving, Session, type SessionOptions } from "./session.ts";
+import { Receiving } from "./receiving.ts";
+import { Session, type SessionOptions } from "./session.ts";
 
 class Client {
   frames: string[] = [];
@@ -74,7 +75,6 @@ class Stage {
     this.world = new BrokerWorld(brokers);
     const { clock, network, pool } = this.world;
     this.publisher = new Publisher({
-      producer: PRODUCER,
       spoolProducer: SPOOL_PRODUCER,
       timeoutMs: 10_000,
       spoolAfterMs: 200,

@@ -2,9 +2,10 @@
  * Publishes in memory that have no outcome yet, oldest first. All have the same time to get one, so
  * the oldest is the next to run out of it.
  */
+import { invariant } from "@sluice/shared/runtime";
 import type { BrokerLink } from "./broker_link.ts";
 import type { LaneEntry, LaneOutcome } from "./lane.ts";
-import { type Publish, PUBLISH_OVERHEAD_BYTES } from "./publish.ts";
+import { type Publish, PUBLISH_OVERHEAD_BYTES, type Unstamped } from "./publish.ts";
 
 /** What became of a publish. */
 export type Outcome =
@@ -16,6 +17,12 @@ export type Outcome =
    */
   | { readonly kind: "refused" | "throttled" | "ambiguous" | "failed"; readonly text: string };
 
+/** What is to be published. `body` must not change afterwards. */
+export interface PublishRequest extends Unstamped {
+  /** For choosing a broker by hash; empty for none. */
+  readonly key: string;
+}
+
 /** Whom a transit tells. */
 export interface TransitOwner {
   transitSettled(transit: Transit, outcome: LaneOutcome): void;
@@ -23,8 +30,9 @@ export interface TransitOwner {
 
 /** One publish on its way. */
 export class Transit implements LaneEntry {
-  publish: Publish;
-  readonly key: string;
+  readonly request: PublishRequest;
+  /** As it was stamped last; null before it goes anywhere. */
+  stamped: Publish | null = null;
   readonly bytes: number;
   readonly deadlineMs: number;
   readonly done: (outcome: Outcome) => void;
@@ -39,17 +47,20 @@ export class Transit implements LaneEntry {
 
   constructor(
     owner: TransitOwner,
-    publish: Publish,
-    key: string,
+    request: PublishRequest,
     deadlineMs: number,
     done: (outcome: Outcome) => void,
   ) {
     this.#owner = owner;
-    this.publish = publish;
-    this.key = key;
-    this.bytes = publish.body.length + PUBLISH_OVERHEAD_BYTES;
+    this.request = request;
+    this.bytes = request.body.length + PUBLISH_OVERHEAD_BYTES;
     this.deadlineMs = deadlineMs;
     this.done = done;
+  }
+
+  get publish(): Publish {
+    invariant(this.stamped !== null, "what is sent has a number");
+    return this.stamped;
   }
 
   settled(outcome: LaneOutcome): void {
