@@ -58,9 +58,13 @@ Deno.test("a directory is settled when each source has answered or failed, and n
 
 Deno.test("of two current sources that asked a broker, the one whose word was true last decides", async () => {
   const stage = await staged();
-  await stage.says(A, say.added("x", [], { age_ms: 300 }), say.synced());
+  await stage.says(A, say.added("x", [], { ...UNREADY, age_ms: 300 }), say.synced());
   // Comes later, and is older.
-  await stage.says(B, say.added("x", [], { ...UNREADY, age_ms: 400 }), say.synced());
+  await stage.says(B, say.added("x", [], { age_ms: 400 }), say.synced());
+  equal(stage.brokers, "x!");
+  await stage.says(B, say.changed("x", [], { age_ms: 350 }));
+  equal(stage.brokers, "x!");
+  await stage.says(B, say.changed("x", [], { age_ms: 250 }));
   equal(stage.brokers, "x");
   await stage.clock.run(1_000);
   await stage.says(B, say.changed("x", [], { ...UNREADY, age_ms: 10 }));
@@ -112,6 +116,12 @@ Deno.test("a current source decides against a lost one, however late that spoke;
   stage.stream(A).lose();
   await settle();
   equal([stage.brokers, stage.having("t"), stage.having("u")], ["x! y!", "x", "x"]);
+  // One that is back says what it said, and now it counts.
+  stage.watchable(B);
+  await stage.clock.run(RETRY_MOST_MS);
+  await stage.says(B, say.added("x", ["u"], UNREADY), say.added("y", [], UNREADY), say.synced());
+  equal([stage.brokers, stage.having("t"), stage.having("u")], ["x! y!", "", "x"]);
+  equal(stage.told.at(-1), ["x", "y"]);
   await stage.stop();
 });
 

@@ -17,6 +17,8 @@ const CLOSE_WAIT = encodeResponseFrame("CLOSE_WAIT");
 export class FakeBroker {
   /** Answers SUB; without, it says nothing to it. */
   takesSubscriptions = true;
+  /** Ends each connection behind its answer to SUB. */
+  leavesAfterSub = false;
   /** Subscriptions so far. */
   subscriptions: string[] = [];
   /** What RDY said last on each open connection. */
@@ -101,6 +103,7 @@ export class FakeBroker {
     if (verb === "SUB") {
       this.subscriptions.push(words.join(" "));
       if (this.takesSubscriptions) await connection.writeAll(OK_FRAME);
+      if (this.leavesAfterSub) connection.close();
     } else if (verb === "RDY") {
       this.ready.set(connection, Number(words[0]));
     } else if (verb !== "NOP") {

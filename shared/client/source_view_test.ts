@@ -39,6 +39,8 @@ Deno.test("SourceView keeps so many brokers and topics at most, and says what it
   add("b", "t", "u");
   change("a", "v", false);
   change("b", "v", true);
+  view.apply({ kind: "removed", id: "b" }, 0);
+  add("b", "t", "u", "v");
   equal([topics(), reason()], [["t", "t,u,v"], null]);
   add("c", "t");
   equal([view.brokers.size, reason()], [2, "not all of its brokers are known: there are over 2"]);

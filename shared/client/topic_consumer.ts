@@ -141,8 +141,6 @@ export class TopicConsumer {
       left: () => {
         this.#owners.delete(id);
         this.#onQuiet();
-        // It may have been listed anew meanwhile.
-        if (!this.#isStopping) this.#look(id);
       },
     });
     this.#owners.set(id, owner);

@@ -180,7 +180,26 @@ Deno.test("a broker that ends the connection is subscribed to again, ever later 
   a?.up();
   await stage.clock.run(RETRY_MOST_MS);
   equal(a?.connectionCount, 1);
-  equal(b?.subscriptions.length, 1);
+  // One that held is tried again at once.
+  await stage.clock.run(RETRY_MOST_MS);
+  await a?.down();
+  a?.up();
+  await stage.clock.run(RETRY_FIRST_MS);
+  equal([a?.connectionCount, b?.subscriptions.length], [1, 1]);
+  await stage.stop();
+});
+
+Deno.test("a broker that ends the connection as soon as it is subscribed to is tried again", async () => {
+  const stage = new ConsumerStage();
+  const a = stage.broker("a");
+  a.leavesAfterSub = true;
+  await stage.directory.set("a", true);
+  await stage.clock.run(RETRY_MOST_MS);
+  ok(a.subscriptions.length > 3, `${a.subscriptions.length}`);
+  equal(stage.consumer.connectionCount, 0);
+  a.leavesAfterSub = false;
+  await stage.clock.run(RETRY_MOST_MS);
+  equal(stage.consumer.connectionCount, 1);
   await stage.stop();
 });
 
@@ -225,6 +244,9 @@ Deno.test("with more brokers than messages in flight all have their turns", asyn
     await stage.clock.run(TURN_MS);
   }
   equal(given, [2, 2, 2, 2, 2]);
+  const stopping = new ConsumerStage({ inFlightMax: 1 });
+  await stopping.owners("a", "b");
+  await stopping.stop();
   for (const host of ["a", "b", "c"]) await stage.brokers.get(host)?.down();
   for (const host of ["a", "b", "c"]) await stage.directory.remove(host);
   equal(stage.ready, [0, 0, 0, 1, 1]);
@@ -317,7 +339,9 @@ Deno.test("stop() ends at its time limit whatever is in flight, and connections 
   await stage.clock.runUntil(stopped, 3_000);
   equal(stage.clock.monoMs() - sinceMs, 3_000);
   equal([a?.connectionCount, stage.consumer.connectionCount], [0, 0]);
+  const timers = stage.clock.pendingTimers;
   stage.held[0]?.from.finish(stage.held[0].delivery.id);
+  equal(stage.clock.pendingTimers, timers);
   // The one that SUB was not answered to: its silence ends it.
   await stage.clock.run(30_000);
   await stage.stop();
