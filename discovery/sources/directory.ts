@@ -118,14 +118,18 @@ export class Directory {
 
   async #poll(broker: PolledBroker, signal: AbortSignal): Promise<void> {
     const { clock, random } = this.#options;
+    // All are found at once, and would go on in step: that would keep everybody waiting twice a second.
+    let isFirst = true;
     while (!signal.aborted) {
       const turns = broker.isFailing ? this.#retries : this.#asks;
       await turns.run(async () => {
         if (!signal.aborted) await broker.poll();
       });
-      // Not all in step, and not later than promised.
+      // Not later than promised.
       const { delayMs } = broker;
-      await clock.sleep(delayMs - randomBelow(random, Math.floor(delayMs / 10) + 1), signal);
+      const earlyMs = randomBelow(random, Math.floor(isFirst ? delayMs : delayMs / 10) + 1);
+      isFirst = false;
+      await clock.sleep(delayMs - earlyMs, signal);
     }
   }
 }

@@ -194,6 +194,24 @@ Deno.test("no more are asked at a time than allowed, and many that hang do not k
   await stage.stop();
 });
 
+Deno.test("brokers that are found at once are asked spread over the interval, not in step", async () => {
+  const names = Array.from({ length: 200 }, (_, index) => `b${index}`);
+  const stage = new DirectoryStage([new StaticSource(names.map((name) => at(name)))]);
+  for (const name of names) stage.broker(name);
+  await stage.clock.run(1);
+  const asked = () =>
+    names.reduce((sum, name) => sum + stage.brokers.get(`${name}:4151`)!.asked.length, 0);
+  let before = asked();
+  let most = 0;
+  for (let step = 0; step < 2 * HEAD_INTERVAL_MS / 10; step++) {
+    await stage.clock.run(10);
+    most = Math.max(most, asked() - before);
+    before = asked();
+  }
+  ok(most <= 20, `${most} of 200 are asked within 10 ms`);
+  await stage.stop();
+});
+
 Deno.test("the token goes with every request", async () => {
   const stage = new DirectoryStage([new StaticSource([at("a")])], "secret");
   const broker = stage.broker("a");
