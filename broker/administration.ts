@@ -50,6 +50,9 @@ export class Administration {
   registry: RegistryListener | null = null;
   /** Asked for the channels that others know when a topic is made; null when there is nobody to ask. */
   knownChannels: ((topic: string) => Promise<readonly string[]>) | null = null;
+  /** Topics and channels that were not made because there are too many. */
+  topicsRefused = 0;
+  channelsRefused = 0;
   readonly #world: AdministrationWorld;
 
   constructor(world: AdministrationWorld) {
@@ -68,6 +71,7 @@ export class Administration {
     this.#world.checkAccepting();
     const { storage, options: { topicsMax } } = this.#world;
     if (this.topics.size >= topicsMax) {
+      this.topicsRefused++;
       throw new RefusedError("too_many_topics", `there are ${topicsMax} topics already`);
     }
     const state = storage.decide({
@@ -91,6 +95,7 @@ export class Administration {
     this.#world.checkAccepting();
     const { channelsPerTopicMax } = this.#world.options;
     if (topic.channels.size >= channelsPerTopicMax) {
+      this.channelsRefused++;
       throw new RefusedError(
         "too_many_channels",
         `topic ${topic.state.name} has ${channelsPerTopicMax} channels already`,

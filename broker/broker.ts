@@ -20,6 +20,7 @@ import { type Clock, type Disk, type Random, REPORTED_VERSION } from "@sluice/sh
 import type { Logger } from "@sluice/shared/telemetry";
 import { Administration, owedCount, type RegistryListener } from "./administration.ts";
 import { Audit } from "./audit.ts";
+import { brokerBudgets, Budgets } from "./budgets.ts";
 import { LARGE_BODIES_SHARE } from "./config.ts";
 import type { DiskGuard } from "./disk_guard.ts";
 import { type DurableWaiter, DurableWaiters } from "./durable_waiters.ts";
@@ -127,6 +128,12 @@ export class Broker implements ChannelEffects {
   exiting = false;
   /** Bytes of publishes that have not arrived whole. */
   stagedBytes = 0;
+  /** Times that there was no memory for a body that arrives. */
+  stageRefusedCount = 0;
+  /** Times that somebody had to wait for room in the log. */
+  roomWaitCount = 0;
+  /** All that is bounded; the doors add theirs. */
+  readonly budgets: Budgets;
   /** Publishes with a sequence that were not stored, by why; since the start. */
   readonly repeats = { answered: 0, tooOld: 0, throttled: 0 };
   /** Bodies on their way into the log. */
@@ -199,6 +206,7 @@ export class Broker implements ChannelEffects {
     this.quotas = quotas;
     this.evictor = evictor;
     this.scrubber = scrubber;
+    this.budgets = new Budgets(brokerBudgets(this, options));
   }
 
   /** Opens the data folder and takes up where it was left. Rejects as `Storage.open` does. */
@@ -289,6 +297,7 @@ export class Broker implements ChannelEffects {
 
   /** Resolves when it is worth asking `hasRoom` again. */
   room(): Promise<void> {
+    this.roomWaitCount++;
     return this.storage.room();
   }
 
@@ -299,7 +308,10 @@ export class Broker implements ChannelEffects {
     const bytesMax = bytes <= SMALL_BODY_BYTES
       ? publishBytesMax
       : publishBytesMax * LARGE_BODIES_SHARE;
-    if (this.stagedBytes + bytes > bytesMax) return false;
+    if (this.stagedBytes + bytes > bytesMax) {
+      this.stageRefusedCount++;
+      return false;
+    }
     this.stagedBytes += bytes;
     return true;
   }

@@ -17,12 +17,14 @@ export class DamagedBodyError extends Error {
 
 /** Memory that is given out in the order in which it was asked for. */
 export class DeliveryMemory {
-  readonly #bytesMax: number;
+  readonly bytesMax: number;
+  /** Times that somebody had to wait in line. */
+  waitCount = 0;
   readonly #waiting: { readonly bytes: number; readonly grant: () => void }[] = [];
   #usedBytes = 0;
 
   constructor(bytesMax: number) {
-    this.#bytesMax = bytesMax;
+    this.bytesMax = bytesMax;
   }
 
   get usedBytes(): number {
@@ -31,11 +33,12 @@ export class DeliveryMemory {
 
   /** Resolves with the bytes taken, which are to be given back: `bytes`, or all that there are. */
   take(bytes: number): Promise<number> {
-    const taken = Math.min(bytes, this.#bytesMax);
-    if (this.#waiting.length === 0 && this.#usedBytes + taken <= this.#bytesMax) {
+    const taken = Math.min(bytes, this.bytesMax);
+    if (this.#waiting.length === 0 && this.#usedBytes + taken <= this.bytesMax) {
       this.#usedBytes += taken;
       return Promise.resolve(taken);
     }
+    this.waitCount++;
     return new Promise((resolve) =>
       this.#waiting.push({ bytes: taken, grant: () => resolve(taken) })
     );
@@ -46,7 +49,7 @@ export class DeliveryMemory {
     invariant(this.#usedBytes >= 0, "what is given back was taken");
     while (true) {
       const next = this.#waiting[0];
-      if (next === undefined || this.#usedBytes + next.bytes > this.#bytesMax) return;
+      if (next === undefined || this.#usedBytes + next.bytes > this.bytesMax) return;
       this.#waiting.shift();
       this.#usedBytes += next.bytes;
       next.grant();

@@ -36,6 +36,7 @@ import {
   tcpTarget,
 } from "@sluice/shared/server";
 import { Broker, type BrokerOptions, type BrokerSeams } from "./broker.ts";
+import { addDoorBudgets } from "./budgets.ts";
 import {
   type brokerSettings,
   type BrokerValues,
@@ -148,6 +149,7 @@ export class Service {
         },
       },
     });
+    addDoorBudgets(broker.budgets, this.tcp, handshakes, authorizer, values.connectionsMax);
     this.#statsd = this.#statsdReporter();
     this.#lag = new LoopLag(seams.clock);
     registerMetrics(this.metrics, () => ({

@@ -57,6 +57,8 @@ export class Authorizer {
   unavailableCount = 0;
   /** Bytes of grants in use. */
   heldBytes = 0;
+  /** Times that there was no memory for grants. */
+  holdRefusedCount = 0;
   readonly #sources: readonly GrantSource[];
 
   constructor(sources: readonly GrantSource[]) {
@@ -88,7 +90,10 @@ export class Authorizer {
   /** Takes memory for grants that stay in use. Whoever gets true calls `release`. */
   hold(grants: Grants): boolean {
     const { bytes } = grants;
-    if (this.heldBytes + bytes > GRANTS_BYTES_MAX) return false;
+    if (this.heldBytes + bytes > GRANTS_BYTES_MAX) {
+      this.holdRefusedCount++;
+      return false;
+    }
     this.heldBytes += bytes;
     return true;
   }

@@ -42,8 +42,10 @@ export interface TlsDoor {
  */
 export class Handshakes {
   failedCount = 0;
+  /** Those that had to wait for their turn. */
+  waitCount = 0;
   readonly #clock: Clock;
-  readonly #limit: number;
+  readonly limit: number;
   readonly #waiting: (() => void)[] = [];
   /** Those under way that nobody has dropped, in the order they started. */
   readonly #running = new Set<Turn>();
@@ -52,13 +54,19 @@ export class Handshakes {
 
   constructor(clock: Clock, limit: number = HANDSHAKES_MAX) {
     this.#clock = clock;
-    this.#limit = limit;
+    this.limit = limit;
+  }
+
+  /** Those under way. */
+  get count(): number {
+    return this.#taken;
   }
 
   /** Runs `handshake` when it is its turn; `drop` makes it fail soon. */
   async run(handshake: () => Promise<void>, drop: () => void): Promise<void> {
-    if (this.#taken < this.#limit) this.#taken++;
+    if (this.#taken < this.limit) this.#taken++;
     else {
+      this.waitCount++;
       // The turn of the one that ends is handed over.
       await new Promise<void>((resolve) => {
         this.#waiting.push(resolve);
