@@ -104,7 +104,8 @@ export class Reclaimer {
     };
     if (costBytes() * MOVED_SHARE > freedBytes) return false;
     const entries = [...state.tracked].filter(({ fileStart }) => fileStart === first.start);
-    if (entries.some(({ inHand }) => inHand)) return false;
+    // Without any it waits for settlements that are on their way to the disk.
+    if (entries.length === 0 || entries.some(({ inHand }) => inHand)) return false;
     for (const entry of entries) {
       if (entry.topic === "") await this.#load(entry, first.start);
     }
