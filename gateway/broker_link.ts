@@ -74,6 +74,8 @@ export class BrokerLink implements Candidate, LaneOwner {
   /** Null when nothing lists it any more. */
   listed: ListedBroker | null;
   circuit: Circuit = CLOSED;
+  /** Until then it stays, monotonic ms, though nothing lists it: something of the spool is for it. */
+  wantedUntilMs = 0;
   readonly #host: string;
   readonly #port: number;
   readonly #options: BrokerLinkOptions;

@@ -3,7 +3,7 @@
  *
  * | Code | Status | Accepting |
  * |---|---|---|
- * | `draining` | unavailable | no |
+ * | `starting`, `draining` | unavailable | no |
  * | `no_broker` | degraded while the spool takes publishes, else unavailable | as the spool does |
  * | `spool_full`, `spool_stale`, `spool_failed` | degraded | while there is a broker |
  * | `backlog` | degraded | yes |
@@ -13,8 +13,11 @@
  * A gateway that spools is of use, so it stays ready: its OK means what it always means.
  */
 
+import { REPORTED_VERSION } from "@sluice/shared/runtime";
+
 /** Why not all is well. */
 export type HealthCode =
+  | "starting"
   | "draining"
   | "no_broker"
   | "spool_full"
@@ -68,6 +71,12 @@ const REFUSALS = {
   stale: ["spool_stale", "the oldest publish in the spool has waited for too long"],
   failed: ["spool_failed", "the spool cannot be written"],
 } as const;
+
+/** What a gateway says that still reads its spool. */
+export function startingHealth(): Pick<Health, "status" | "accepting" | "reasons" | "version"> {
+  const reasons = [{ code: "starting", message: "the gateway reads its spool" }] as const;
+  return { status: "unavailable", accepting: false, reasons, version: REPORTED_VERSION };
+}
 
 /** Judges. */
 export function judgeHealth(facts: HealthFacts): Health {

@@ -3,6 +3,7 @@
  * spool. Nothing administrative is forwarded to brokers: what is not here is 404.
  */
 import {
+  errorReply,
   HttpError,
   type HttpRoute,
   jsonReply,
@@ -21,7 +22,7 @@ import {
   type RouteRules,
 } from "@sluice/shared/server";
 import { type Logger, METRICS_CONTENT_TYPE, type MetricsRegistry } from "@sluice/shared/telemetry";
-import type { Health } from "./health.ts";
+import { type Health, startingHealth } from "./health.ts";
 import {
   HttpPublisher,
   type HttpPublisherOptions,
@@ -99,6 +100,25 @@ export function gatewayHttp(options: GatewayHttpOptions, seams: GatewayHttpSeams
     }
     return app.fetch(request, peer);
   };
+}
+
+/** Whether a request that comes before the gateway is there waits for it a moment; probes do not. */
+export function isPatient(request: Request): boolean {
+  const path = pathOf(request.url);
+  return path !== "/v1/health" && path !== "/ping";
+}
+
+/** Answers until the spool is open: the process is alive, and takes no publishes yet. */
+export function startingHttp(logger: Logger): HttpHandler {
+  const app = nsqHttp({
+    logger,
+    routes: [
+      { method: "GET", path: "/ping", handle: () => pingReply("OK") },
+      { method: "GET", path: "/v1/health", handle: () => jsonReply(startingHealth(), 503) },
+    ],
+  });
+  app.notFound(() => errorReply(503, "STARTING", [["Retry-After", "1"]]));
+  return (request) => app.fetch(request);
 }
 
 /** Every route there is. */

@@ -63,6 +63,10 @@ export function registerMetrics(registry: MetricsRegistry, source: () => Metrics
     const { counts } = source().publisher;
     for (const outcome of OUTCOMES) set({ outcome }, counts[outcome]);
   });
+  registry.histogram({
+    name: "sluice_gateway_publish_duration_seconds",
+    help: "From the receipt of a publish to its outcome.",
+  }, (report) => report({}, source().publisher.durations));
   counter("messages_total", "Messages in publishes that have an outcome.", () => {
     return source().publisher.messageCount;
   });

@@ -13,6 +13,8 @@ import type { LaneSeams } from "./lane.ts";
 
 /** The time between two looks at the clock. */
 const TICK_MS = 100;
+/** How long a link to a broker that nothing lists stays after it was asked for. */
+const WANTED_MS = 5_000;
 /** Links at a time, to listed brokers and to those that are waited for. */
 export const LINKS_MAX = 4_096;
 
@@ -90,10 +92,11 @@ export class BrokerPool {
 
   /** The link to a broker, made if need be: what is in the spool for it waits for it. */
   linkTo(id: string): BrokerLink | null {
-    const link = this.links.get(id);
-    if (link !== undefined) return link;
+    let link = this.links.get(id) ?? null;
     const address = addressOf(id);
-    return address === null ? null : this.#link(id, address, null);
+    if (link === null && address !== null) link = this.#link(id, address, null);
+    if (link !== null) link.wantedUntilMs = this.#clock.monoMs() + WANTED_MS;
+    return link;
   }
 
   close(): void {
@@ -118,6 +121,7 @@ export class BrokerPool {
 
   #leaveIfDone(link: BrokerLink): void {
     if (link.listed !== null || link.outstandingCount > 0) return;
+    if (link.wantedUntilMs > this.#clock.monoMs()) return;
     this.links.delete(link.id);
     link.close();
   }

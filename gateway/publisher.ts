@@ -27,6 +27,7 @@
  * - Memory for publishes without an outcome is bounded: {@linkcode Publisher.hasRoom}.
  */
 import { type Clock, invariant, type Timer } from "@sluice/shared/runtime";
+import { Histogram, LATENCY_BOUNDS_SECONDS } from "@sluice/shared/telemetry";
 import type { BrokerLink } from "./broker_link.ts";
 import type { BrokerPool } from "./pool.ts";
 import type { Publish } from "./publish.ts";
@@ -82,6 +83,8 @@ export class Publisher {
     spooledForBroker: 0,
   };
   messageCount = 0;
+  /** From a publish's receipt to its outcome, seconds. */
+  readonly durations = new Histogram(LATENCY_BOUNDS_SECONDS);
   readonly #options: PublisherOptions;
   readonly #pool: BrokerPool;
   readonly #spool: SpoolDoor | null;
@@ -128,8 +131,8 @@ export class Publisher {
 
   /** Takes a publish; `done` is called once, later or at once. */
   publish(request: PublishRequest, done: (outcome: Outcome) => void): void {
-    const deadlineMs = this.#clock.monoMs() + this.#options.timeoutMs;
-    const transit = new Transit(this, request, deadlineMs, done);
+    const nowMs = this.#clock.monoMs();
+    const transit = new Transit(this, request, nowMs, nowMs + this.#options.timeoutMs, done);
     this.#all.add(transit);
     if (this.#deadlineTimer === null) this.#armDeadline();
     if (this.#spool?.hasBacklog(request.topic) === true) this.#toSpool(transit);
@@ -276,6 +279,7 @@ export class Publisher {
     transit.isOver = true;
     this.#all.remove(transit);
     this.counts[outcome.kind]++;
+    this.durations.observe((this.#clock.monoMs() - transit.sinceMs) / 1000);
     this.messageCount += transit.request.messageCount;
     transit.done(outcome);
     if (this.#roomWaiters.length > 0) wake(this.#roomWaiters.splice(0));

@@ -17,7 +17,7 @@ import type { BrokerLink } from "./broker_link.ts";
 import type { LaneEntry, LaneOutcome } from "./lane.ts";
 import type { BrokerPool } from "./pool.ts";
 import type { Publish } from "./publish.ts";
-import type { Spool, SpoolEntry } from "./spool/mod.ts";
+import { type Spool, type SpoolEntry, SpoolRefusal } from "./spool/mod.ts";
 
 /** Publishes in hand at a time. */
 export const HELD_MAX = 1_024;
@@ -190,7 +190,14 @@ export class Replayer {
       if (group === undefined) groups.set(link, [entry]);
       else group.push(entry);
     }
-    await Promise.all([...groups].map(([link, group]) => spool.assign(group, link.id)));
+    try {
+      await Promise.all([...groups].map(([link, group]) => spool.assign(group, link.id)));
+    } catch (error) {
+      if (!(error instanceof SpoolRefusal)) throw error;
+      // The disk failed: nothing more is sent until the next start.
+      spool.putBack(chosen.map(({ entry }) => entry));
+      return false;
+    }
     for (const { entry, link } of chosen) this.#send(entry, link, false);
     return chosen.length > 0;
   }

@@ -4,8 +4,8 @@
  * at once, and every topic goes on above the highest number there was: none is used twice.
  */
 
-/** Topics that are counted one by one. */
-export const COUNTED_TOPICS_MAX = 100_000;
+/** Topics that are counted one by one, at each broker. */
+export const COUNTED_TOPICS_MAX = 8_192;
 
 /** See the module. */
 export class Sequences {

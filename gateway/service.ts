@@ -24,7 +24,6 @@ import {
   type ServeHttps,
   type StreamHttp,
 } from "@sluice/shared/runtime";
-import { errorReply } from "@sluice/shared/http";
 import {
   authorizationOf,
   effectiveTlsRequired,
@@ -37,7 +36,7 @@ import { type Logger, LoopLag, MetricsRegistry } from "@sluice/shared/telemetry"
 import { type ListedBroker, newProducerId } from "./broker_link.ts";
 import { type GatewayValues, staticBrokers, tunnelAddress } from "./config.ts";
 import { type Health, judgeHealth, type SpoolHealth } from "./health.ts";
-import { gatewayHttp } from "./http.ts";
+import { gatewayHttp, isPatient, startingHttp } from "./http.ts";
 import { registerMetrics } from "./metrics.ts";
 import { BrokerPool } from "./pool.ts";
 import { Publisher } from "./publisher.ts";
@@ -216,10 +215,9 @@ export class Gateway {
   static async start(settings: GatewaySettings, seams: GatewaySeams): Promise<Gateway> {
     const { values } = settings;
     const { logger, network } = seams;
-    const early = () => errorReply(503, "STARTING", [["Retry-After", "1"]]);
     const undo: (() => unknown)[] = [];
     try {
-      const doors = await HttpDoors.open(values, seams, early, () => true);
+      const doors = await HttpDoors.open(values, seams, startingHttp(logger), isPatient);
       undo.push(() => doors.abort());
       const authorization = await Authorization.open(authorizationOf(values), seams);
       undo.push(() => authorization.close());

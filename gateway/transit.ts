@@ -34,6 +34,8 @@ export class Transit implements LaneEntry {
   /** As it was stamped last; null before it goes anywhere. */
   stamped: Publish | null = null;
   readonly bytes: number;
+  /** When it was taken, monotonic ms. */
+  readonly sinceMs: number;
   readonly deadlineMs: number;
   readonly done: (outcome: Outcome) => void;
   /** Where it has been sent. */
@@ -48,12 +50,14 @@ export class Transit implements LaneEntry {
   constructor(
     owner: TransitOwner,
     request: PublishRequest,
+    sinceMs: number,
     deadlineMs: number,
     done: (outcome: Outcome) => void,
   ) {
     this.#owner = owner;
     this.request = request;
     this.bytes = request.body.length + PUBLISH_OVERHEAD_BYTES;
+    this.sinceMs = sinceMs;
     this.deadlineMs = deadlineMs;
     this.done = done;
   }
