@@ -6,7 +6,7 @@
  * - `health`: how well it knows, source by source. 503 until every source and every broker they list
  *   has been heard of or has failed, for {@linkcode SETTLE_MS} at most; then 200, `degraded` when
  *   something is not as it should be;
- * - `watch`: see `watch.ts`.
+ * - `watch`: see `watch.ts`; 503 as long as `health` is.
  *
  * Whatever lists brokers says in `stale_sources` which sources are not current, so that nobody takes
  * the list for all there is. Revisions count for one `instance`, the time from start to stop.
@@ -56,6 +56,8 @@ export function nativeRoutes(options: NativeHttpOptions): HttpRoute[] {
       return jsonReply(health, health.status === "starting" ? 503 : 200);
     }),
     get("watch", () => {
+      // A first part with hardly any broker would be taken for all there is.
+      if (!isSettled(options)) return errorReply(503, "STARTING", [["Retry-After", "1"]]);
       const events = watch.open();
       if (events === null) {
         return errorReply(503, "WATCH_LIMIT_REACHED", [["Retry-After", "1"]]);
@@ -81,16 +83,21 @@ function headOf({ instance, roster, directory }: NativeHttpOptions, revision: nu
   };
 }
 
-function healthDocument({ instance, clock, startMs, roster, directory }: NativeHttpOptions) {
+/** Whether what the sources list has been asked, or has had the time for that. */
+function isSettled({ directory, clock, startMs }: NativeHttpOptions): boolean {
+  return directory.isSettled || clock.monoMs() - startMs >= SETTLE_MS;
+}
+
+function healthDocument(options: NativeHttpOptions) {
+  const { instance, roster, directory } = options;
   const sources = directory.sources();
   const polled = directory.brokers();
   const unreachable = polled.filter(({ state }) => state === "unreachable");
   const failing = polled.filter(({ state, reason }) => state === "fresh" && reason !== null);
-  const isSettled = directory.isSettled || clock.monoMs() - startMs >= SETTLE_MS;
   const isWell = sources.every(({ state }) => state === "current") &&
     unreachable.length === 0 && failing.length === 0;
   return {
-    status: !isSettled ? "starting" : isWell ? "ok" : "degraded",
+    status: !isSettled(options) ? "starting" : isWell ? "ok" : "degraded",
     version: REPORTED_VERSION,
     instance,
     brokers: roster.brokerCount,

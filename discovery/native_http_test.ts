@@ -139,8 +139,11 @@ Deno.test("GET /v1/health waits for a source that says nothing only so long", as
   await stage.stop();
 });
 
-Deno.test("GET /v1/watch is a stream of events, and refused beyond the limit", async () => {
+Deno.test("GET /v1/watch is a stream of events once all is known, and refused beyond the limit", async () => {
   const stage = new DoorStage(new HandSource());
+  const early = await stage.fetch("/v1/watch");
+  equal([early.status, await early.json()], [503, { message: "STARTING" }]);
+  await stage.clock.run(SETTLE_MS);
   const response = await stage.fetch("/v1/watch");
   match(response.headers.get("content-type") ?? "", /^text\/event-stream/);
   const reader = response.body!.getReader();

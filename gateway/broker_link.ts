@@ -74,6 +74,8 @@ export class BrokerLink implements Candidate, LaneOwner {
   /** Null when nothing lists it any more. */
   listed: ListedBroker | null;
   circuit: Circuit = CLOSED;
+  /** Since when nobody lists it, monotonic ms; null while somebody does, and for one that never was. */
+  unlistedSinceMs: number | null = null;
   /** Until then it stays, monotonic ms, though nothing lists it: something of the spool is for it. */
   wantedUntilMs = 0;
   readonly #host: string;

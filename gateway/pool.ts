@@ -2,8 +2,10 @@
  * All brokers: a link to each that a source lists, or that something still waits for. The pool says
  * which of them can take a publish, and when that changes.
  *
- * - Links are made for what is listed and left when that goes, unless publishes without an outcome
- *   are on them: those are waited for.
+ * - Links are made for what is listed. A broker that nobody lists any more is used on for
+ *   {@linkcode UNLISTED_MS}, and for as long as nobody lists any broker: a discovery service that starts
+ *   anew knows nothing for a while, and whoever connects to a broker finds out by himself whether it is
+ *   there. Then its link is left, unless publishes without an outcome are on it: those are waited for.
  * - Slow brokers are chosen only when there are no others.
  */
 import type { Clock, Timer } from "@sluice/shared/runtime";
@@ -13,6 +15,8 @@ import type { LaneSeams } from "./lane.ts";
 
 /** The time between two looks at the clock. */
 const TICK_MS = 100;
+/** How long a broker that nobody lists any more is used on. */
+export const UNLISTED_MS = 30_000;
 /** How long a link to a broker that nothing lists stays after it was asked for. */
 const WANTED_MS = 5_000;
 /** Links at a time, to listed brokers and to those that are waited for. */
@@ -35,6 +39,7 @@ export class BrokerPool {
   #usable: readonly BrokerLink[] = [];
   #stale = false;
   #unusableSinceMs: number | null;
+  #isAnyListed = false;
   #timer: Timer | null = null;
   #closed = false;
 
@@ -77,15 +82,15 @@ export class BrokerPool {
       const link = this.links.get(id);
       if (link === undefined) this.#link(id, { host: listed.host, port: listed.tcpPort }, listed);
       else {
+        link.unlistedSinceMs = null;
         const wasReady = link.listed?.publishReady === true;
         link.listed = listed;
         if (!wasReady && listed.publishReady) link.hurry();
       }
     }
+    this.#isAnyListed = brokers.size > 0;
     for (const [id, link] of this.links) {
-      if (brokers.has(id)) continue;
-      link.listed = null;
-      this.#leaveIfDone(link);
+      if (!brokers.has(id)) link.unlistedSinceMs ??= this.#clock.monoMs();
     }
     this.#changed();
   }
@@ -119,6 +124,15 @@ export class BrokerPool {
     return link;
   }
 
+  /** Forgets that a broker was listed, once that is long enough ago. */
+  #unlist(link: BrokerLink, nowMs: number): void {
+    const { unlistedSinceMs } = link;
+    if (unlistedSinceMs === null || link.listed === null || !this.#isAnyListed) return;
+    if (nowMs - unlistedSinceMs < UNLISTED_MS) return;
+    link.listed = null;
+    this.#changed();
+  }
+
   #leaveIfDone(link: BrokerLink): void {
     if (link.listed !== null || link.outstandingCount > 0) return;
     if (link.wantedUntilMs > this.#clock.monoMs()) return;
@@ -131,6 +145,7 @@ export class BrokerPool {
       const nowMs = this.#clock.monoMs();
       for (const link of [...this.links.values()]) {
         link.tick(nowMs);
+        this.#unlist(link, nowMs);
         this.#leaveIfDone(link);
       }
       this.#tickLater();

@@ -3,7 +3,7 @@ import { deepStrictEqual as equal, ok } from "node:assert/strict";
 import { utf8Bytes, utf8Text } from "@sluice/shared/protocol";
 import { SeededRandom, settle } from "@sluice/shared/testing";
 import { BrokerWorld, type Deed, SPOOL_PRODUCER } from "./fake_broker_test.ts";
-import type { PoolOptions } from "./pool.ts";
+import { type PoolOptions, UNLISTED_MS } from "./pool.ts";
 import type { Publish } from "./publish.ts";
 import { Publisher, type PublisherOptions, type SpoolDoor } from "./publisher.ts";
 import { SpoolRefusal } from "./spool/mod.ts";
@@ -320,6 +320,29 @@ Deno.test("a broker that owes an answer for too long gets nothing more while ano
   await stage.world.clock.run(5_000);
   equal(new Set(stage.outcomes.values()), new Set(["confirmed"]));
   equal(stage.stored.length, 28);
+  await stage.close();
+});
+
+Deno.test("a broker that nobody lists any more is used on for a while, and as long as nobody lists any", async () => {
+  const stage = new Stage(2);
+  const { pool, clock, brokers } = stage.world;
+  await settle();
+  const usable = () => pool.usable.map(({ id }) => id).sort();
+  const [a, b] = brokers;
+  pool.list(new Map());
+  await clock.run(3 * UNLISTED_MS);
+  equal(usable(), [a!.id, b!.id]);
+  pool.list(new Map([[a!.id, a!.listed]]));
+  await clock.run(200);
+  equal(usable(), [a!.id]);
+  stage.world.list();
+  await clock.run(200);
+  equal(usable(), [a!.id, b!.id]);
+  pool.list(new Map([[a!.id, a!.listed]]));
+  await clock.run(UNLISTED_MS - 200);
+  equal(usable(), [a!.id, b!.id]);
+  await clock.run(400);
+  equal([usable(), pool.links.size], [[a!.id], 1]);
   await stage.close();
 });
 
