@@ -31,6 +31,7 @@ import {
 } from "@sluice/shared/server";
 import { statisticsSettings } from "./config_statistics.ts";
 import { nsqdFlagsWithoutEffect } from "./nsqd_flags.ts";
+import { brokenWorkerRelations, NODE_ID_MAX } from "./workers/relations.ts";
 import { ACK_MODES, DEDUP_SEQUENCES_MAX, QUOTA_ACTIONS } from "./storage/mod.ts";
 
 /** The longest silence of a client that negotiates no heartbeat interval: two of them. No flag. */
@@ -41,8 +42,6 @@ export const OUTPUT_BUFFER_BYTES_DEFAULT = 16_384;
 export const LARGE_BODIES_SHARE = 3 / 4;
 /** A bounded log has room for so many files. */
 const LOG_FILES_MIN = 4;
-/** Node ids have ten bits. */
-export const NODE_ID_MAX = 1023;
 
 const MIB = 2 ** 20;
 /** The ceilings of max-msg-size and max-body-size. */
@@ -502,6 +501,22 @@ function processSettings(hostname: string) {
       doc: "How long an orderly stop may take before the process ends without it.",
       group,
     }),
+    workers: setting({
+      name: "workers",
+      kind: integer({ min: 1, max: 64 }),
+      default: 1,
+      doc:
+        "Brokers to run on this machine as one unit, to use more cores: each has ports, a folder " +
+        "and a node id of its own, and registers with discovery by itself. See docs/OPERATIONS.md.",
+      group,
+    }),
+    workerPortStep: setting({
+      name: "worker-port-step",
+      kind: integer({ min: 1, max: 10_000 }),
+      default: 100,
+      doc: "How far the ports of one of them are from those of the next.",
+      group,
+    }),
     ...logSettings(group, "[nsqd] "),
   };
 }
@@ -548,6 +563,7 @@ function brokenRelations(values: BrokerValues): string[] {
     ...sharedAddresses(doors),
     ...brokenTlsRelations(values),
     ...authorizationProblems(values),
+    ...brokenWorkerRelations(values),
   ];
 }
 

@@ -8,7 +8,7 @@ import { AuthorizationFileError } from "@sluice/shared/authorization";
 import { type Address, SettingsError, startUp } from "@sluice/shared/config";
 import { readBody } from "@sluice/shared/http";
 import { LogError } from "@sluice/shared/log";
-import { AddressInUseError, DiskError } from "@sluice/shared/runtime";
+import { AddressInUseError, type Clock, DiskError } from "@sluice/shared/runtime";
 import {
   askHttp,
   processFigures,
@@ -23,9 +23,12 @@ import {
   SystemRandom,
 } from "@sluice/shared/runtime/system";
 import { ListenError, TlsFilesError } from "@sluice/shared/server";
-import { brokerSettings } from "./config.ts";
+import type { Logger } from "@sluice/shared/telemetry";
+import { brokerSettings, type BrokerValues } from "./config.ts";
 import type { HttpGet } from "./server/lookup_channels.ts";
 import { Service } from "./service.ts";
+import { planWorkers } from "./workers/plan.ts";
+import { Supervisor, type WorkerProcess } from "./workers/supervisor.ts";
 
 async function main(): Promise<number> {
   const hostname = Deno.hostname();
@@ -42,6 +45,7 @@ async function main(): Promise<number> {
   if (started === null) return 0;
   const { values, origin, logger } = started;
 
+  if (values.workers > 1) return await runWorkers(values, { clock, logger });
   const asked = stopRequest();
   await reclaimSockets(values.tcpAddress, values.httpAddress);
   const service = await Service.start(
@@ -77,6 +81,42 @@ async function main(): Promise<number> {
   cap.cancel();
   logger.info("Stopped");
   return 0;
+}
+
+/** Runs several brokers as one unit; resolves with the exit code. */
+async function runWorkers(
+  values: BrokerValues,
+  seams: { readonly clock: Clock; readonly logger: Logger },
+): Promise<number> {
+  const supervisor = new Supervisor({ ...seams, spawn: ({ args }) => spawnSelf(args) });
+  void stopRequest().then((signal) => {
+    seams.logger.info("Stopping the workers", { signal });
+    supervisor.stop();
+  });
+  return await supervisor.run(planWorkers(Deno.args, values));
+}
+
+/** This program once more: itself when it is compiled, else Deno with this file. */
+function spawnSelf(args: readonly string[]): WorkerProcess {
+  const path = decodeURIComponent(new URL(Deno.mainModule).pathname);
+  const itself = Deno.build.standalone ? [] : ["run", "-P=broker", path];
+  const child = new Deno.Command(Deno.execPath(), {
+    args: [...itself, ...args],
+    stdin: "null",
+    stdout: "inherit",
+    stderr: "inherit",
+  }).spawn();
+  return {
+    pid: child.pid,
+    ended: child.status.then(({ code }) => code),
+    stop: () => {
+      try {
+        child.kill("SIGTERM");
+      } catch {
+        // It has ended by itself.
+      }
+    },
+  };
 }
 
 /** An HTTP GET with a deadline and a bound on the body; see {@linkcode HttpGet}. */
