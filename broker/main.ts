@@ -30,6 +30,10 @@ import { Service } from "./service.ts";
 import { planWorkers } from "./workers/plan.ts";
 import { Supervisor, type WorkerProcess } from "./workers/supervisor.ts";
 
+/** The process that a worker must not outlive. */
+const PARENT_VARIABLE = "SLUICE_WORKER_OF";
+const PARENT_LOOK_MS = 1_000;
+
 async function main(): Promise<number> {
   const hostname = Deno.hostname();
   const declaration = brokerSettings(hostname);
@@ -46,7 +50,7 @@ async function main(): Promise<number> {
   const { values, origin, logger } = started;
 
   if (values.workers > 1) return await runWorkers(values, { clock, logger });
-  const asked = stopRequest();
+  const asked = Promise.race([stopRequest(), parentLost(clock)]);
   await reclaimSockets(values.tcpAddress, values.httpAddress);
   const service = await Service.start(
     { declaration, values, hostname, nodeIdGiven: origin("nodeId") !== "default" },
@@ -96,12 +100,21 @@ async function runWorkers(
   return await supervisor.run(planWorkers(Deno.args, values));
 }
 
+/** Resolves when the supervisor of this worker is gone: it would be in the way of the next one. */
+async function parentLost(clock: Clock): Promise<string> {
+  const parent = Deno.env.get(PARENT_VARIABLE);
+  if (parent === undefined) return await new Promise(() => {});
+  while (String(Deno.ppid) === parent) await clock.sleep(PARENT_LOOK_MS);
+  return "the supervisor is gone";
+}
+
 /** This program once more: itself when it is compiled, else Deno with this file. */
 function spawnSelf(args: readonly string[]): WorkerProcess {
   const path = decodeURIComponent(new URL(Deno.mainModule).pathname);
   const itself = Deno.build.standalone ? [] : ["run", "-P=broker", path];
   const child = new Deno.Command(Deno.execPath(), {
     args: [...itself, ...args],
+    env: { [PARENT_VARIABLE]: String(Deno.pid) },
     stdin: "null",
     stdout: "inherit",
     stderr: "inherit",
