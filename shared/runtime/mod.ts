@@ -14,6 +14,7 @@ export * from "./process_figures.ts";
 export * from "./random.ts";
 export * from "./serial.ts";
 export * from "./sleep.ts";
+export * from "./slices.ts";
 export * from "./tls.ts";
 export * from "./unix_socket.ts";
 export * from "./version.ts";

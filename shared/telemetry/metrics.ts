@@ -2,21 +2,19 @@
  * The metrics of a process, read when they are scraped: a component keeps plain numbers and registers
  * a function that reports them, so counting costs nothing extra and nobody forgets a gauge.
  *
- * Names begin with `sluice_`, counters end in `_total`, and only known labels are used: none of them
- * may hold an id of a client or message. A metric reports a bounded number of series; what is beyond
- * is dropped and counted in `sluice_metrics_series_dropped_total`.
+ * - Names begin with `sluice_`, counters end in `_total`, and only known labels are used: none of them
+ *   can hold what names one client or message. A metric reports a bounded number of series; what is
+ *   beyond is dropped and counted in `sluice_metrics_series_dropped_total`.
+ * - A scrape with a clock is made in slices, so that it keeps nobody waiting however many series there
+ *   are; a collector of many is a generator for that. Scrapes at the same time are one.
  */
-import {
-  Counter as ClientCounter,
-  Gauge as ClientGauge,
-  Histogram as ClientHistogram,
-  Registry as ClientRegistry,
-} from "prom-client";
-import { invariant } from "../runtime/mod.ts";
+import { Gauge as ClientGauge, Registry as ClientRegistry } from "prom-client";
+import { type Clock, invariant, Slices } from "../runtime/mod.ts";
 import type { Histogram } from "./histogram.ts";
 
 /** Every label a metric may have. */
 export const METRIC_LABELS = [
+  "budget",
   "channel",
   "code",
   "command",
@@ -62,8 +60,16 @@ export type LabelValues<L extends MetricLabel> = Readonly<Record<L, string>>;
 /** Reports one series; the last report of the same labels in a scrape counts. */
 export type ReportSeries<L extends MetricLabel, V> = (labels: LabelValues<L>, value: V) => void;
 
-/** Reports the series of a metric, at once: called at each scrape, it must not wait. */
-export type CollectSeries<L extends MetricLabel, V> = (report: ReportSeries<L, V>) => void;
+/**
+ * Reports the series of a metric, at once: called at each scrape, it must not wait. One of many series
+ * is a generator and yields after each of them, or after some: others may run then.
+ */
+export type CollectSeries<L extends MetricLabel, V> = (
+  report: ReportSeries<L, V>,
+) => void | Generator<void, void, void>;
+
+/** Makes ready, before all metrics are read, what several of them tell of. */
+export type PrepareScrape = (slices: Slices) => void | Promise<void>;
 
 /** What kind of metric it is, in the words of Prometheus. */
 export type MetricKind = "counter" | "gauge" | "histogram";
@@ -76,16 +82,25 @@ export interface MetricDescription {
   readonly labels: readonly MetricLabel[];
 }
 
+/** Series put into text at once, which takes well less than a slice. */
+const SERIES_AT_ONCE = 256;
+const ENCODER = new TextEncoder();
+
 /** The metrics of one process; see the module. */
 export class MetricsRegistry {
   readonly #client = new ClientRegistry();
+  readonly #clock: Clock | null;
   readonly #descriptions = new Map<string, MetricDescription>();
-  readonly #collectors: (() => void)[] = [];
+  readonly #families: Family[] = [];
+  readonly #prepare: PrepareScrape[] = [];
   /** Series dropped so far, by metric. */
   readonly #dropped = new Map<string, number>();
-  readonly #collectDropped: () => void;
+  readonly #droppedFamily: Family;
+  #scraping: Promise<readonly string[]> | null = null;
 
-  constructor() {
+  /** Without a clock a scrape is made at once, however long it takes. */
+  constructor(clock: Clock | null = null) {
+    this.#clock = clock;
     this.counter({
       name: "sluice_metrics_series_dropped_total",
       help: "Series left out of a scrape because their metric had too many.",
@@ -93,10 +108,15 @@ export class MetricsRegistry {
     }, (report) => {
       for (const [metric, count] of this.#dropped) report({ metric }, count);
     });
-    // Not among the others: it runs when they have all counted what they dropped.
-    const collect = this.#collectors.pop();
-    invariant(collect !== undefined, "a metric has a collector");
-    this.#collectDropped = collect;
+    // Not among the others: it is read when they have all counted what they dropped.
+    const family = this.#families.pop();
+    invariant(family !== undefined, "a metric has a family");
+    this.#droppedFamily = family;
+  }
+
+  /** Has something done at the beginning of each scrape. */
+  prepare(run: PrepareScrape): void {
+    this.#prepare.push(run);
   }
 
   /** A number that only grows while the process lives. */
@@ -104,13 +124,9 @@ export class MetricsRegistry {
     options: MetricOptions<L>,
     collect: CollectSeries<L, number>,
   ): void {
-    const counter = new ClientCounter<string>(this.#declare("counter", options));
-    this.#collectors.push(() => {
-      counter.reset();
-      for (const { labels, value } of this.#gather(options, collect)) {
-        invariant(Number.isFinite(value) && value >= 0, `${options.name} counts, got ${value}`);
-        counter.inc(labels, value);
-      }
+    this.#add("counter", options, collect, (labels, value) => {
+      invariant(Number.isFinite(value) && value >= 0, `${options.name} counts, got ${value}`);
+      return [{ labels: {}, sharedLabels: labels, value }];
     });
   }
 
@@ -119,11 +135,9 @@ export class MetricsRegistry {
     options: MetricOptions<L>,
     collect: CollectSeries<L, number>,
   ): void {
-    const gauge = new ClientGauge<string>(this.#declare("gauge", options));
-    this.#collectors.push(() => {
-      gauge.reset();
-      for (const { labels, value } of this.#gather(options, collect)) gauge.set(labels, value);
-    });
+    this.#add("gauge", options, collect, (labels, value) => [
+      { labels: {}, sharedLabels: labels, value },
+    ]);
   }
 
   /** Observations by size. The component keeps a {@linkcode Histogram} for each series. */
@@ -131,22 +145,97 @@ export class MetricsRegistry {
     options: MetricOptions<L>,
     collect: CollectSeries<L, Histogram>,
   ): void {
-    const histogram = new ScrapedHistogram(this.#declare("histogram", options));
-    this.#collectors.push(() => {
-      histogram.series = this.#gather(options, collect);
-    });
+    const { name } = options;
+    this.#add("histogram", options, collect, (sharedLabels, histogram) => [
+      ...histogram.cumulative().map(([bound, value]) => ({
+        metricName: `${name}_bucket`,
+        labels: { le: bound === Infinity ? "+Inf" : String(bound) },
+        sharedLabels,
+        value,
+      })),
+      { metricName: `${name}_sum`, labels: {}, sharedLabels, value: histogram.sum },
+      { metricName: `${name}_count`, labels: {}, sharedLabels, value: histogram.count },
+    ]);
   }
 
   /** All metrics in the text format of Prometheus. */
   async text(): Promise<string> {
-    for (const collect of this.#collectors) collect();
-    this.#collectDropped();
-    return await this.#client.metrics();
+    return (await this.#scrape()).join("");
+  }
+
+  /** {@linkcode text} in UTF-8, made without a long step at the end. */
+  async bytes(): Promise<Uint8Array<ArrayBuffer>> {
+    const slices = new Slices(this.#clock);
+    const parts: Uint8Array[] = [];
+    let length = 0;
+    for (const part of await this.#scrape()) {
+      const bytes = ENCODER.encode(part);
+      parts.push(bytes);
+      length += bytes.length;
+      await slices.rest();
+    }
+    const all = new Uint8Array(length);
+    let at = 0;
+    for (const part of parts) {
+      all.set(part, at);
+      at += part.length;
+    }
+    return all;
   }
 
   /** What is registered, sorted by name. */
   describe(): MetricDescription[] {
     return [...this.#descriptions.values()].sort((a, b) => a.name < b.name ? -1 : 1);
+  }
+
+  /** The scrape under way, or a new one. */
+  #scrape(): Promise<readonly string[]> {
+    this.#scraping ??= this.#parts().finally(() => this.#scraping = null);
+    return this.#scraping;
+  }
+
+  async #parts(): Promise<string[]> {
+    const slices = new Slices(this.#clock);
+    for (const prepare of this.#prepare) {
+      await prepare(slices);
+      await slices.rest();
+    }
+    const parts: string[] = [];
+    for (const family of [...this.#families, this.#droppedFamily]) {
+      if (parts.length > 0) parts.push("\n\n");
+      const values = await family.read(slices);
+      // The head comes with each part, and is told once.
+      family.values = [];
+      const head = await this.#client.getSingleMetricAsString(family.name);
+      parts.push(head);
+      for (let from = 0; from < values.length; from += SERIES_AT_ONCE) {
+        family.values = values.slice(from, from + SERIES_AT_ONCE);
+        const text = await this.#client.getSingleMetricAsString(family.name);
+        parts.push(text.slice(head.length));
+        await slices.rest();
+      }
+      family.values = [];
+    }
+    parts.push("\n");
+    return parts;
+  }
+
+  #add<L extends MetricLabel, V>(
+    kind: MetricKind,
+    options: MetricOptions<L>,
+    collect: CollectSeries<L, V>,
+    values: (labels: Labels, value: V) => Value[],
+  ): void {
+    const { name, help } = this.#declare(kind, options);
+    const read = async (slices: Slices) => {
+      const all: Value[] = [];
+      for (const { labels, value } of await this.#gather(options, collect, slices)) {
+        all.push(...values(labels, value));
+        if (slices.isOver) await slices.pause();
+      }
+      return all;
+    };
+    this.#families.push(new Family(kind, name, help, this.#client, read));
   }
 
   #declare<L extends MetricLabel>(kind: MetricKind, options: MetricOptions<L>) {
@@ -167,65 +256,82 @@ export class MetricsRegistry {
     const known: readonly string[] = METRIC_LABELS;
     for (const label of labels) invariant(known.includes(label), `${label} is a known label`);
     this.#descriptions.set(name, { name, kind, help, labels });
-    return { name, help, labelNames: [...labels], registers: [this.#client] };
+    return { name, help };
   }
 
   /** Runs a collector; keeps the first `seriesMax` series and counts the others as dropped. */
-  #gather<L extends MetricLabel, V>(
+  async #gather<L extends MetricLabel, V>(
     options: MetricOptions<L>,
     collect: CollectSeries<L, V>,
-  ): Iterable<Series<V>> {
+    slices: Slices,
+  ): Promise<Iterable<Series<V>>> {
     const { name, labels: labelNames = [], seriesMax = SERIES_MAX_DEFAULT } = options;
     const series = new Map<string, Series<V>>();
     let dropped = 0;
-    collect((values, value) => {
-      const labels: Record<string, string> = {};
+    const steps = collect((values, value) => {
       let key = "";
+      let isLong = false;
       for (const label of labelNames) {
-        const text = values[label].slice(0, LABEL_CHARACTERS_MAX);
-        labels[label] = text;
-        key += `${text}\0`;
+        const text = values[label];
+        isLong ||= text.length > LABEL_CHARACTERS_MAX;
+        key += `${text.slice(0, LABEL_CHARACTERS_MAX)}\0`;
       }
       if (series.size >= seriesMax && !series.has(key)) dropped++;
-      else series.set(key, { labels, value });
+      else series.set(key, { labels: isLong ? shortened(values) : values, value });
     });
+    for (const _ of steps ?? []) if (slices.isOver) await slices.pause();
     if (dropped > 0) this.#dropped.set(name, (this.#dropped.get(name) ?? 0) + dropped);
     return series.values();
   }
 }
 
+type Labels = Readonly<Record<string, string>>;
+
 interface Series<V> {
-  readonly labels: Record<string, string>;
+  readonly labels: Labels;
   readonly value: V;
 }
 
+/** One line, as the client library takes it. It keeps the text of `sharedLabels`, by the object. */
+interface Value {
+  readonly metricName?: string;
+  readonly labels: object;
+  readonly sharedLabels: object;
+  readonly value: number;
+}
+
+function shortened(labels: Labels): Labels {
+  return Object.fromEntries(
+    Object.entries(labels).map(([name, text]) => [name, text.slice(0, LABEL_CHARACTERS_MAX)]),
+  );
+}
+
 /**
- * The client library's histogram with its storage replaced: it asks `getForPromString` for what it
- * writes, which here comes from our own buckets.
+ * A metric of the client library with its storage replaced: it asks `getForPromString` for what it
+ * writes, which here is what was read last, part by part.
  */
-class ScrapedHistogram extends ClientHistogram<string> {
-  series: Iterable<Series<Histogram>> = [];
-  readonly #name: string;
+class Family extends ClientGauge<string> {
+  readonly name: string;
+  values: readonly Value[] = [];
+  readonly read: (slices: Slices) => Promise<readonly Value[]>;
+  readonly #kind: MetricKind;
   readonly #help: string;
 
-  constructor(config: ConstructorParameters<typeof ClientHistogram>[0]) {
-    super(config);
-    this.#name = config.name;
-    this.#help = config.help;
+  constructor(
+    kind: MetricKind,
+    name: string,
+    help: string,
+    client: ClientRegistry,
+    read: (slices: Slices) => Promise<readonly Value[]>,
+  ) {
+    super({ name, help, registers: [client] });
+    this.#kind = kind;
+    this.name = name;
+    this.#help = help;
+    this.read = read;
   }
 
   getForPromString() {
-    const values: { metricName: string; labels: object; sharedLabels: object; value: number }[] =
-      [];
-    for (const { labels: sharedLabels, value: histogram } of this.series) {
-      for (const [bound, value] of histogram.cumulative()) {
-        const labels = { le: bound === Infinity ? "+Inf" : String(bound) };
-        values.push({ metricName: `${this.#name}_bucket`, labels, sharedLabels, value });
-      }
-      const rest = { labels: {}, sharedLabels };
-      values.push({ metricName: `${this.#name}_sum`, ...rest, value: histogram.sum });
-      values.push({ metricName: `${this.#name}_count`, ...rest, value: histogram.count });
-    }
-    return { name: this.#name, help: this.#help, type: "histogram", values };
+    return { name: this.name, help: this.#help, type: this.#kind, values: this.values };
   }
 }

@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { InvariantError } from "../runtime/mod.ts";
+import { type Clock, InvariantError } from "../runtime/mod.ts";
 import { BUCKETS_MAX, Histogram, LATENCY_BOUNDS_SECONDS } from "./histogram.ts";
 import { METRICS_CONTENT_TYPE, MetricsRegistry } from "./metrics.ts";
 
@@ -172,4 +172,79 @@ Deno.test("Histogram.observe() does not count what is no number", () => {
   assert.equal(histogram.count, 1);
   assert.equal(histogram.sum, -2);
   assert.deepEqual(histogram.cumulative(), [[1, 1], [Infinity, 1]]);
+});
+
+/** Each look at it takes a millisecond, as if all work did. */
+class SlowClock implements Clock {
+  readonly pauses: number[] = [];
+  #nowMs = 0;
+  #pausedMs = 0;
+
+  wallMs(): number {
+    return 0;
+  }
+
+  monoMs(): number {
+    return this.#nowMs++;
+  }
+
+  sleep(): Promise<void> {
+    this.pauses.push(this.#nowMs - this.#pausedMs);
+    this.#pausedMs = this.#nowMs;
+    return Promise.resolve();
+  }
+
+  setTimer(): never {
+    throw new Error("Nobody asks for a timer");
+  }
+}
+
+Deno.test("MetricsRegistry with a clock lets others run while it reads and writes many series", async () => {
+  const clock = new SlowClock();
+  const registry = new MetricsRegistry(clock);
+  registry.gauge({ name: "sluice_depth", help: "Depth.", labels: ["topic"] }, function* (report) {
+    for (let index = 0; index < 2000; index++) {
+      report({ topic: `t${index}` }, index);
+      yield;
+    }
+  });
+  const bytes = await registry.bytes();
+  assert.equal(linesOf(new TextDecoder().decode(bytes), "sluice_depth").length, 2000);
+  assert.ok(clock.pauses.length > 10, `${clock.pauses.length} pauses`);
+  assert.ok(Math.max(...clock.pauses) <= 8, `${Math.max(...clock.pauses)} looks in one slice`);
+});
+
+Deno.test("MetricsRegistry reads everything once for scrapes at the same time, and anew for the next", async () => {
+  const registry = new MetricsRegistry();
+  const calls: string[] = [];
+  registry.prepare(async () => {
+    await Promise.resolve();
+    calls.push("prepare");
+  });
+  registry.gauge({ name: "sluice_depth", help: "Depth." }, (report) => {
+    calls.push("collect");
+    report({}, calls.length);
+  });
+  const [one, other, bytes] = await Promise.all([
+    registry.text(),
+    registry.text(),
+    registry.bytes(),
+  ]);
+  assert.equal(one, other);
+  assert.equal(new TextDecoder().decode(bytes), one);
+  assert.deepEqual(calls, ["prepare", "collect"]);
+  await registry.text();
+  assert.deepEqual(calls, ["prepare", "collect", "prepare", "collect"]);
+});
+
+Deno.test("MetricsRegistry tells of a failed scrape and makes a new one the next time", async () => {
+  const registry = new MetricsRegistry();
+  let isBroken = true;
+  registry.gauge({ name: "sluice_depth", help: "Depth." }, (report) => {
+    if (isBroken) throw new Error("broken");
+    report({}, 1);
+  });
+  await assert.rejects(registry.text(), /broken/);
+  isBroken = false;
+  assert.deepEqual(linesOf(await registry.text(), "sluice_depth"), ["sluice_depth 1"]);
 });
