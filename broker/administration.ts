@@ -56,7 +56,7 @@ export class Administration {
   readonly #world: AdministrationWorld;
 
   constructor(world: AdministrationWorld) {
-    this.#world = world;
+    this.#world = { ...world, logger: world.logger.component("topics") };
   }
 
   /** Takes up a topic that a start has recovered. */

@@ -116,7 +116,7 @@ export class Audit {
   ) {
     this.#disk = seams.disk;
     this.#clock = seams.clock;
-    this.#logger = seams.logger;
+    this.#logger = seams.logger.component("storage");
     this.#folder = `${dataPath}/${AUDIT_FOLDER}`;
   }
 

@@ -66,7 +66,7 @@ export class MessageReader implements MessageSource {
   ) {
     this.#storage = storage;
     this.#clock = clock;
-    this.#logger = logger;
+    this.#logger = logger.component("storage");
     this.#passedOver = passedOver;
     this.#gate = new Gate(storage.loadsMax);
     this.view = this.#view;

@@ -1,5 +1,6 @@
 import { deepStrictEqual as equal } from "node:assert/strict";
 import { loadSettings, showAddress } from "@sluice/shared/config";
+import { showLogLevels } from "@sluice/shared/telemetry";
 import { brokerSettings } from "./config.ts";
 import { RuntimeConfig } from "./runtime_config.ts";
 
@@ -8,7 +9,7 @@ function newConfig(...args: string[]) {
   const { values } = loadSettings(declaration, { args, env: {}, readFile: () => "" });
   const changes: string[] = [];
   const config = new RuntimeConfig(declaration, values, {
-    logLevel: (level) => changes.push(level),
+    logLevel: (levels) => changes.push(showLogLevels(levels)),
     lookupdTcpAddresses: (addresses) => changes.push(addresses.map(showAddress).join()),
   });
   return { config, changes };
@@ -34,17 +35,19 @@ Deno.test("RuntimeConfig.get() answers as nsqd does, by the name in the file", (
 Deno.test("RuntimeConfig.change() changes the log level and the discovery services", () => {
   const { config, changes } = newConfig();
   equal(config.change("log_level", "debug"), null);
+  equal(config.change("log_level", "WARN,storage=debug"), null);
+  equal(config.get("log_level")?.body, "3", "the number of the level for all, as in nsqd");
   equal(config.change("log_level", "FATAL"), null);
   equal(config.get("log_level")?.body, "5");
   equal(config.change("nsqlookupd_tcp_addresses", '["b:1", "c:2"]'), null);
   equal(config.get("nsqlookupd_tcp_addresses")?.body, '["b:1","c:2"]');
   equal(config.change("nsqlookupd_tcp_addresses", "[]"), null);
-  equal(changes, ["debug", "fatal", "b:1,c:2", ""]);
+  equal(changes, ["debug", "warn,storage=debug", "fatal", "b:1,c:2", ""]);
 });
 
 Deno.test("RuntimeConfig.change() refuses other options and other values, and changes nothing", () => {
   const { config, changes } = newConfig("--lookupd-tcp-address=a:1");
-  for (const word of ["bad", '"info"', " info", ""]) {
+  for (const word of ["bad", '"info"', " info", "", "nope=info", "info,storage=bad"]) {
     equal(config.change("log_level", word), "INVALID_VALUE", word);
   }
   for (const text of ["x", "[1]", '"a:1"', "null", '["bad"]', '["/a/path"]', "{}"]) {

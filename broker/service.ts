@@ -295,7 +295,7 @@ export class Service {
       topologyZone: values.topologyZone,
       topologyRegion: values.topologyRegion,
       config: new RuntimeConfig(declaration, { ...values, statsdPrefix: this.#statsdPrefix }, {
-        logLevel: (level) => logger.level = level,
+        logLevel: (levels) => logger.levels = levels,
         lookupdTcpAddresses: (addresses) => this.#lookUpAt(addresses),
       }),
       memory,
@@ -327,7 +327,7 @@ export class Service {
     }, {
       clock,
       datagrams,
-      logger,
+      logger: logger.component("statsd"),
       topics: () => topicStats(this.broker, [], filter) ?? [],
       memory,
       onBroken,
@@ -357,6 +357,7 @@ export class Service {
     const timeoutMs = values.httpClientRequestTimeoutMs;
     return new LookupPeers({
       ...this.#seams,
+      logger: this.#seams.logger.component("discovery"),
       httpGet: (url, bounds) => httpGet(url, { ...bounds, timeoutMs }),
       identity: {
         broadcastAddress: values.broadcastAddress,

@@ -67,7 +67,8 @@ export class StorageCare {
   #isFailing = false;
   #isStopped = false;
 
-  constructor(world: CareWorld) {
+  constructor(given: CareWorld) {
+    const world = { ...given, logger: given.logger.component("storage") };
     this.#world = world;
     const { audit, clock, logger, options, storage } = world;
     const { log } = storage;

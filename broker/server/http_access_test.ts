@@ -371,12 +371,13 @@ stage("an admin action leaves a line with who did it, and no token", async (stag
   const said = (message: string) =>
     stage.lines.map((line) => JSON.parse(line)).filter((line) => line.message === message)
       .map(({ time: _time, level: _level, message: _message, ...fields }) => fields);
-  const who = { identity: "id-admin", client: REMOTE };
+  const who = { component: "http", identity: "id-admin", client: REMOTE };
   equal(said("Admin action"), [
     { action: "POST /topic/create", topic: "t", channel: "", ...who, status: 200 },
     { action: "POST /channel/empty", topic: "t", channel: "c", ...who, status: 404 },
   ]);
   equal(said("Refused a request over HTTP"), [{
+    component: "http",
     client: REMOTE,
     method: "POST",
     path: "/topic/delete",

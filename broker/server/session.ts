@@ -78,7 +78,8 @@ import {
   writeStoredMessageFrame,
   wrongState,
 } from "@sluice/shared/protocol";
-import { invariant, type Listener } from "@sluice/shared/runtime";
+import { type ConnectionError, invariant, type Listener } from "@sluice/shared/runtime";
+import type { LogFields, Logger } from "@sluice/shared/telemetry";
 import {
   CLEAR,
   type LayeredConnection,
@@ -126,6 +127,8 @@ export interface SessionOptions {
   readonly consumersMax: number;
   /** `null` when the broker has no certificate. */
   readonly tls: TlsDoor | null;
+  /** The broker's when absent. */
+  readonly logger?: Logger;
   /** How clients are authorized; everybody may do everything when absent. */
   readonly authorization?: SessionAuthorization | null;
 }
@@ -139,6 +142,7 @@ interface Subscription {
 
 /** The last word to a producer. */
 const CLOSING = new ProtocolError("E_CLOSING", "the broker stops");
+const DRAINING = new ProtocolError("E_CLOSING", "the broker drains");
 
 /** The state numbers of `/stats`. */
 export const SESSION_STATE = { init: 0, subscribed: 3, closing: 4 } as const;
@@ -192,7 +196,7 @@ export class Session implements ConsumerPort, NsqLinkOwner, TcpSession {
     this.settings = settingsBeforeIdentify(options.identify, connection.remoteAddress);
     this.#mpub = new MpubScanner(options);
     this.connectedWallMs = broker.clock.wallMs();
-    this.#link = new SessionLink(broker, connection, this);
+    this.#link = new SessionLink(broker, connection, this, options.logger ?? broker.logger);
     const { authorization = null } = options;
     this.access = authorization && new SessionAccess(
       authorization,
@@ -251,6 +255,7 @@ export class Session implements ConsumerPort, NsqLinkOwner, TcpSession {
   endOfStream(): void {
     if (!this.#link.ended) {
       const error = endOfStreamError(this.#verb, this.#decoder.position, this.#mpub);
+      this.#link.because("client_closed", error?.logText);
       if (error !== undefined) this.#link.reply(encodeErrorFrame(error));
     }
     this.#link.end(false);
@@ -258,13 +263,15 @@ export class Session implements ConsumerPort, NsqLinkOwner, TcpSession {
 
   /** Takes no more commands and closes once everything so far is answered: the broker stops. */
   end(): void {
+    this.#link.because("stop");
     // During an upgrade no frame fits in, and all that was published before it has its answer.
     if (this.settings.producer === null || this.#link.isUpgrading) this.#link.end(false);
     else this.#endProducer();
   }
 
   /** Ends the session at once: what is in flight goes back, what is unanswered stays so. */
-  close(): void {
+  close(error?: ConnectionError): void {
+    if (error !== undefined) this.#link.because("connection_failed", error.message);
     this.#link.close();
   }
 
@@ -290,10 +297,23 @@ export class Session implements ConsumerPort, NsqLinkOwner, TcpSession {
   }
 
   channelDeleted(): void {
+    this.#link.because("channel_deleted");
     this.close();
   }
 
   // NsqLinkOwner
+
+  logFields(): LogFields {
+    const { clientId, hostname, userAgent } = this.settings;
+    const { topic, channel } = this.#subscription ?? {};
+    return {
+      client_id: clientId,
+      hostname,
+      user_agent: userAgent || undefined,
+      topic: topic?.state.name,
+      channel: channel?.state.name,
+    };
+  }
 
   writableAgain(): void {
     const subscription = this.#subscription;
@@ -507,9 +527,7 @@ export class Session implements ConsumerPort, NsqLinkOwner, TcpSession {
       return this.#refused(verb, error);
     }
     this.#upload = this.#broker.beginUpload(() => {
-      this.#broker.logger.info("Closing a connection that has stopped in a large message", {
-        client: this.remoteAddress,
-      });
+      this.#link.because("body_timeout");
       this.close();
     });
     if (this.#upload === null) {
@@ -717,6 +735,7 @@ export class Session implements ConsumerPort, NsqLinkOwner, TcpSession {
     const { code, message } = error;
     if (this.settings.producer !== null) {
       if (code === "exiting" && this.#broker.failure === null) return this.#endProducer();
+      if (code === "draining" && this.#broker.failure === null) return this.#endProducer(DRAINING);
       // A producer takes any other code for "not stored"; half of it may be.
       if (this.#walking) return this.#fatal(publishFailed(verb, message));
     }
@@ -744,7 +763,10 @@ export class Session implements ConsumerPort, NsqLinkOwner, TcpSession {
     }
     this.settings = result.settings;
     const reply = encodeResponseFrame(result.reply);
-    if (upgrades) return this.#link.upgrade(() => this.#upgrade(reply));
+    if (upgrades) {
+      const failure = result.settings.tls ? "tls_failure" : "upgrade_failed";
+      return this.#link.upgrade(() => this.#upgrade(reply), failure);
+    }
     this.#settleLink();
     this.#link.reply(reply);
   }
@@ -879,21 +901,18 @@ export class Session implements ConsumerPort, NsqLinkOwner, TcpSession {
 
   #fatal(error: ProtocolError): void {
     this.#unstage();
-    this.#broker.logger.info("Closing a connection after an error", {
-      client: this.remoteAddress,
-      error: error.text,
-    });
+    this.#link.because("protocol_error", error.logText);
     this.#link.reply(encodeErrorFrame(error));
     this.#link.end(true);
   }
 
-  /** As `#fatal`, because the broker stops. */
-  #endProducer(): void {
+  /** As `#fatal`, because the broker stops or drains. */
+  #endProducer(closing = CLOSING): void {
     this.#unstage();
     if (!this.#link.ended && this.#broker.failure === null) {
       this.#link.reply(encodeErrorFrame(
         // Some messages of a batch that goes over many groups may be stored, and the others are not.
-        this.#walking ? publishFailed(Verb.MPUB, "exiting") : CLOSING,
+        this.#walking ? publishFailed(Verb.MPUB, "exiting") : closing,
       ));
     }
     this.#link.end(true);
@@ -926,10 +945,13 @@ export function brokerTcp(
   listener: Listener,
   options: { readonly connectionsMax: number; readonly session: SessionOptions },
 ): TcpServer<Session> {
-  const { connectionsMax, session } = options;
+  const logger = broker.logger.component("nsq");
+  const session = { logger, ...options.session };
+  const { connectionsMax } = options;
   return new TcpServer(listener, {
     clock: broker.clock,
     connectionsMax,
+    logger,
     open: (connection, onClose) => new Session(broker, connection, session, onClose),
   });
 }

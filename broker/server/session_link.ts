@@ -9,6 +9,7 @@
  */
 import { encodeErrorFrame, OK_FRAME, publishFailed, Verb } from "@sluice/shared/protocol";
 import type { Connection } from "@sluice/shared/runtime";
+import type { Logger } from "@sluice/shared/telemetry";
 import { type BodySource, NsqLink, type NsqLinkOwner } from "@sluice/shared/server";
 import type { Broker, DurableWaiter, Flushable } from "../broker.ts";
 import { ReplyQueue } from "./reply_queue.ts";
@@ -21,10 +22,10 @@ export class SessionLink extends NsqLink<ReplyQueue> implements DurableWaiter, F
   /** Messages wait until the log is durable up to here and the OK to SUB has gone out. */
   #messagesFrom = 0;
 
-  constructor(broker: Broker, connection: Connection, owner: NsqLinkOwner) {
+  constructor(broker: Broker, connection: Connection, owner: NsqLinkOwner, logger: Logger) {
     super(connection, owner, {
       clock: broker.clock,
-      logger: broker.logger,
+      logger,
       flushLater: (link) => broker.flushLater(link),
     }, (outbox) => new ReplyQueue(outbox));
     this.#broker = broker;
@@ -109,6 +110,7 @@ export class SessionLink extends NsqLink<ReplyQueue> implements DurableWaiter, F
   failed(_error: Error): void {
     this.#waiting = false;
     if (this.closed) return;
+    this.because("storage_failed");
     // Which of the unanswered publishes are on disk is not known; none of them is confirmed.
     this.replies.clear();
     this.outbox.add(encodeErrorFrame(publishFailed(Verb.PUB, "the log cannot be written")));

@@ -63,8 +63,9 @@ export class Authorization {
   /** Reads the files. Rejects with `AuthorizationFileError`. */
   static async open(
     settings: AuthorizationSettings,
-    seams: AuthorizationSeams,
+    world: AuthorizationSeams,
   ): Promise<Authorization> {
+    const seams = { ...world, logger: world.logger.component("auth") };
     const sources: GrantSource[] = [];
     const files: WatchedFile<unknown>[] = [];
     if (settings.grantsFile !== "") {

@@ -3,7 +3,7 @@
  * `--version` answered; a logger that has said which settings are not the defaults.
  */
 import { type Clock, NSQ_VERSION, SLUICE_VERSION } from "../runtime/mod.ts";
-import { Logger } from "../telemetry/mod.ts";
+import { Logger, REPEATS_DEFAULT } from "../telemetry/mod.ts";
 import { helpText } from "./describe.ts";
 import { type LoadedSettings, loadSettings } from "./load.ts";
 import type { logSettings } from "./log_settings.ts";
@@ -22,7 +22,7 @@ export interface StartUpWorld {
   readonly print: (text: string) => void;
   /** Takes the lines of the log. */
   readonly log: (line: string) => void;
-  readonly clock: Pick<Clock, "wallMs">;
+  readonly clock: Pick<Clock, "wallMs" | "setTimer">;
 }
 
 /** What a service runs with. */
@@ -58,5 +58,7 @@ export function startUp<S extends Settings & LogSettings>(
   for (const { name, value, origin } of loaded.listing()) {
     if (origin !== "default") logger.info("setting", { name, value, origin });
   }
+  // The list of settings is told whole; what comes after it may repeat without end.
+  logger.limitRepeats({ ...REPEATS_DEFAULT, clock: world.clock });
   return { ...loaded, logger };
 }

@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { SimClock } from "../testing/mod.ts";
 import { text } from "./kind.ts";
 import { SettingsError } from "./load.ts";
 import { logSettings } from "./log_settings.ts";
@@ -23,7 +24,7 @@ function start(args: readonly string[], env: Readonly<Record<string, string>> = 
     readFile: () => "",
     print: (line) => printed.push(line),
     log: (line) => lines.push(line),
-    clock: { wallMs: () => 0 },
+    clock: new SimClock(),
   });
   return { started, printed, lines, asked };
 }

@@ -68,6 +68,7 @@ export interface CorsOptions {
 /** Use its `fetch` to serve, its `request` to test. */
 export function nsqHttp(options: NsqHttpOptions): NsqHttp {
   const app: NsqHttp = new Hono();
+  const logger = options.logger.component("http");
   const methods = new Map<string, string[]>();
   for (const { method, path } of options.routes) {
     methods.set(path, [...methods.get(path) ?? ["OPTIONS"], method]);
@@ -85,7 +86,7 @@ export function nsqHttp(options: NsqHttpOptions): NsqHttp {
     app.on(route.method, route.path, (context) => {
       // Hono hands HEAD to the handlers of GET.
       if (context.req.raw.method === "HEAD") return methodNotAllowedReply(allow);
-      return answer(route, context, options.logger);
+      return answer(route, context, logger);
     });
   }
   for (const [path, allow] of allowed) {

@@ -109,11 +109,25 @@ export class ProtocolError {
     this.text = description === "" ? code : `${code} ${description}`;
   }
 
+  /**
+   * The text for a log: without what the peer sent where that was not what it should be, since out of
+   * step with itself a client sends bodies and secrets in the place of commands.
+   */
+  get logText(): string {
+    if (!REPEATS_PEER.has(this.code)) return this.text;
+    return this.text
+      .replace(/"(?:[^"\\]|\\.)*"|'[^']*'/gs, '"..."')
+      .replace(/(invalid command|could not parse \w+) .*/s, "$1");
+  }
+
   /** Whether the server closes the connection after sending it. */
   get fatal(): boolean {
     return ERROR_CODES[this.code].fatal;
   }
 }
+
+/** The codes whose texts may repeat what a peer sent and what has been judged to be wrong. */
+const REPEATS_PEER: ReadonlySet<ErrorCode> = new Set(["E_INVALID", "E_BAD_TOPIC", "E_BAD_CHANNEL"]);
 
 /** The code an error frame's body starts with; `undefined` when it is none of ours. */
 export function errorCodeOf(text: string): ErrorCode | undefined {

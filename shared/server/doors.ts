@@ -74,7 +74,7 @@ export class HttpDoors {
     isPatient: (request: Request) => boolean,
   ): Promise<HttpDoors> {
     const { clock, logger } = seams;
-    const tls = await TlsFiles.open(settings, seams);
+    const tls = await TlsFiles.open(settings, { ...seams, logger: logger.component("tls") });
     let https: HttpListener | null = null;
     try {
       if (tls !== null) {

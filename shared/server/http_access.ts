@@ -94,6 +94,7 @@ export class HttpAccess {
   readonly #guardsApi: boolean;
   readonly #clock: Clock;
   readonly #logger: Logger;
+  readonly #adminLogger: Logger;
   readonly #rules: RouteRules;
   readonly #kept = new Map<string, Kept>();
 
@@ -106,7 +107,8 @@ export class HttpAccess {
     this.#authorizer = authorizer;
     this.#guardsApi = guardsApi;
     this.#clock = clock;
-    this.#logger = logger;
+    this.#logger = logger.component("http");
+    this.#adminLogger = this.#logger.tellingEach();
   }
 
   /** Whether NSQ's routes need no token, so that they need not be looked at. */
@@ -129,7 +131,7 @@ export class HttpAccess {
         if (rule?.scope !== "admin") return handle(call);
         const done = (status: number) => {
           const [topic, channel] = names();
-          this.#logger.info("Admin action", {
+          this.#adminLogger.info("Admin action", {
             action: name,
             topic,
             channel,

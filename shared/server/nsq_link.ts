@@ -13,12 +13,13 @@
  * - A client that is silent for two heartbeat intervals, or does not take a write for one, is closed
  *   without a word. A silence that is ours does not count, nor does the time that the body of a large
  *   message takes as long as the client reads on.
+ * - The log says when a connection opens (debug) and, in one line, why it has ended.
  * - After a last word (a fatal error, or that the server stops) the connection is half closed, and what
  *   the client still sends is read and dropped for a moment: closing with unread bytes would take it back.
  */
 import { HEARTBEAT_FRAME } from "../protocol/mod.ts";
 import { type Clock, type Connection, ConnectionError, type Timer } from "../runtime/mod.ts";
-import type { Logger } from "../telemetry/mod.ts";
+import type { LogFields, Logger } from "../telemetry/mod.ts";
 import { Outbox, type OutboxListener } from "./outbox.ts";
 
 /** Messages gather up to this many bytes even when a client asks for a smaller buffer. */
@@ -32,6 +33,31 @@ export const UPGRADE_MS_MAX = 10_000;
 /** How long, and how much, is read and dropped after the last frame until the client closes. */
 export const LINGER_MS_MAX = 1_000;
 export const LINGER_BYTES_MAX = 8 * 1024 * 1024;
+
+/** Why a connection has ended, for the log. The first reason that is known counts. */
+export type CloseReason =
+  /** The client closed it, or ended its side. */
+  | "client_closed"
+  /** Reading failed, as after a reset. */
+  | "connection_failed"
+  /** Writing failed or took too long. */
+  | "write_failed"
+  /** Silent for two heartbeat intervals. */
+  | "heartbeat_timeout"
+  /** What was sent was not taken for one interval. */
+  | "not_reading"
+  /** The client was told an error that ends the connection. */
+  | "protocol_error"
+  | "tls_failure"
+  | "upgrade_failed"
+  /** A large message stopped in the middle. */
+  | "body_timeout"
+  | "channel_deleted"
+  | "storage_failed"
+  /** The service stops. */
+  | "stop"
+  /** Nobody said why. */
+  | "closed";
 
 /** Answers that are not in the outbox yet. */
 export interface HeldReplies {
@@ -54,6 +80,8 @@ export interface NsqLinkOwner {
   leave(): void;
   /** The connection is gone. */
   closed(): void;
+  /** What the log says of the client when its connection has ended. */
+  logFields?(): LogFields;
 }
 
 /** What a link stands on. */
@@ -89,10 +117,17 @@ export class NsqLink<R extends HeldReplies> implements OutboxListener {
   #unblock: (() => void) | null = null;
   /** Whether reading stopped for something else than answers that are not read. */
   #waits = false;
+  /** Why it ends, once that is known. */
+  #why: { readonly reason: CloseReason; readonly error: string | undefined } | null = null;
+  readonly #openedMs: number;
   /** Until an upgrade is over. */
   isUpgrading = false;
   /** What waits until all answers are written, and what goes on after it. */
-  #upgrade: { readonly start: () => Promise<void>; readonly resume: () => void } | null = null;
+  #upgrade: {
+    readonly start: () => Promise<void>;
+    readonly resume: () => void;
+    readonly failure: CloseReason;
+  } | null = null;
 
   constructor(
     connection: Connection,
@@ -105,7 +140,16 @@ export class NsqLink<R extends HeldReplies> implements OutboxListener {
     this.#seams = seams;
     this.outbox = new Outbox(connection, seams.clock, this, OUTBOX_MESSAGE_BYTES);
     this.replies = replies(this.outbox);
-    this.#lastCommandMs = seams.clock.monoMs();
+    this.#openedMs = seams.clock.monoMs();
+    this.#lastCommandMs = this.#openedMs;
+    if (seams.logger.isWritten("debug")) {
+      seams.logger.debug("Connection opened", { client: connection.remoteAddress });
+    }
+  }
+
+  /** Why the connection is about to end. What was said first counts. */
+  because(reason: CloseReason, error?: string): void {
+    this.#why ??= { reason, error };
   }
 
   /** What IDENTIFY has settled: heartbeats (0: none) and the client's output buffer. */
@@ -160,11 +204,11 @@ export class NsqLink<R extends HeldReplies> implements OutboxListener {
    * and then goes on. Closes when that fails with a `ConnectionError`, or takes too long. Only on a
    * connection without a subscription.
    */
-  upgrade(start: () => Promise<void>): void {
-    this.#closeAfter(UPGRADE_MS_MAX);
+  upgrade(start: () => Promise<void>, failure: CloseReason = "upgrade_failed"): void {
+    this.#closeAfter(UPGRADE_MS_MAX, failure);
     this.isUpgrading = true;
     const { promise, resolve } = Promise.withResolvers<void>();
-    this.#upgrade = { start, resume: resolve };
+    this.#upgrade = { start, resume: resolve, failure };
     this.#block(promise);
     this.#upgradeIfWritten();
   }
@@ -207,6 +251,7 @@ export class NsqLink<R extends HeldReplies> implements OutboxListener {
     this.#connection.close();
     this.#unblock?.();
     this.#upgrade?.resume();
+    this.#tellClosed();
     this.#owner.closed();
   }
 
@@ -237,6 +282,7 @@ export class NsqLink<R extends HeldReplies> implements OutboxListener {
   }
 
   broken(): void {
+    this.because("write_failed");
     this.close();
   }
 
@@ -252,10 +298,7 @@ export class NsqLink<R extends HeldReplies> implements OutboxListener {
     this.#upgrade = null;
     upgrade.start().catch((error) => {
       if (!(error instanceof ConnectionError)) throw error;
-      this.#seams.logger.info("Closing a connection whose upgrade failed", {
-        client: this.#connection.remoteAddress,
-        error: error.message,
-      });
+      this.because(upgrade.failure, error.message);
       this.close();
     }).then(() => {
       this.isUpgrading = false;
@@ -282,9 +325,24 @@ export class NsqLink<R extends HeldReplies> implements OutboxListener {
     });
   }
 
-  #closeAfter(delayMs: number): void {
+  #closeAfter(delayMs: number, reason: CloseReason = "closed"): void {
     this.#timer?.cancel();
-    this.#timer = this.#seams.clock.setTimer(delayMs, () => this.close());
+    this.#timer = this.#seams.clock.setTimer(delayMs, () => {
+      this.because(reason);
+      this.close();
+    });
+  }
+
+  #tellClosed(): void {
+    const { logger, clock } = this.#seams;
+    const { reason, error } = this.#why ?? { reason: "closed", error: undefined };
+    logger.info("Connection closed", {
+      client: this.#connection.remoteAddress,
+      reason,
+      error,
+      open_ms: Math.round(clock.monoMs() - this.#openedMs),
+      ...this.#owner.logFields?.(),
+    });
   }
 
   #armHeartbeat(intervalMs: number): void {
@@ -304,10 +362,7 @@ export class NsqLink<R extends HeldReplies> implements OutboxListener {
     const isSilent = this.blocked === null && nowMs - this.#lastCommandMs >= 2 * intervalMs;
     const isStuck = pendingSinceMs !== null && nowMs - pendingSinceMs >= intervalMs;
     if (isSilent || isStuck) {
-      this.#seams.logger.info("Closing a connection that is silent or does not read", {
-        client: this.#connection.remoteAddress,
-        reading: !isStuck,
-      });
+      this.because(isStuck ? "not_reading" : "heartbeat_timeout");
       this.close();
       return;
     }

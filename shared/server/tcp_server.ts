@@ -3,6 +3,7 @@
  * after its session has used up what it read before, into one buffer that grows with its traffic.
  */
 import { type Clock, type Connection, ConnectionError, type Listener } from "../runtime/mod.ts";
+import type { Logger } from "../telemetry/mod.ts";
 import { LayeredConnection } from "./connection_layers.ts";
 
 const READ_BYTES_MIN = 2048;
@@ -22,8 +23,8 @@ export interface TcpSession {
   endOfStream(): void;
   /** Takes no more commands and closes once everything so far is answered. */
   end(): void;
-  /** Ends the session at once. */
-  close(): void;
+  /** Ends the session at once, because the connection has failed if an error is given. */
+  close(error?: ConnectionError): void;
 }
 
 /** What a {@linkcode TcpServer} serves with. */
@@ -35,6 +36,8 @@ export interface TcpServerOptions<S extends TcpSession> {
   readonly open: (connection: LayeredConnection, onClose: (session: S) => void) => S;
   /** How long the connections may take, when the server closes, to read what they are owed. */
   readonly closeMsMax?: number;
+  /** Told of connections that are refused; the sessions tell of the others. */
+  readonly logger?: Logger;
 }
 
 /** The NSQ TCP door. */
@@ -93,6 +96,11 @@ export class TcpServer<S extends TcpSession> {
       if (connection === null) return;
       if (this.sessions.size >= this.#options.connectionsMax) {
         this.refusedCount++;
+        this.#options.logger?.warn("Connection refused", {
+          client: connection.remoteAddress,
+          reason: "limit",
+          connections_max: this.#options.connectionsMax,
+        });
         connection.close();
         continue;
       }
@@ -122,7 +130,7 @@ export class TcpServer<S extends TcpSession> {
       }
     } catch (error) {
       if (!(error instanceof ConnectionError)) throw error;
-      session.close();
+      session.close(error);
     }
   }
 }

@@ -2,14 +2,21 @@
  * Structured log lines. One call is one line without a line break, whatever it is given: a peer can
  * neither forge a line nor make one longer than the bounds below. Lines go to a function, the time
  * comes from a clock; both are parameters. The sink must not throw and should not block.
+ *
+ * A part of a service logs as a component, which may have a level of its own. Lines that repeat can be
+ * summed up, so that a client that comes back every millisecond does not fill a disk: see
+ * `log_repeats.ts`.
  */
 import type { Clock } from "../runtime/mod.ts";
+import {
+  LOG_LEVELS,
+  type LogComponent,
+  type LogLevel,
+  type LogLevelChoice,
+  LogLevels,
+} from "./log_levels.ts";
+import { LogRepeats, type RepeatOptions } from "./log_repeats.ts";
 import { Secret } from "./secret.ts";
-
-/** From chatty to grave. At a level, lines of that level and graver ones are written. */
-export const LOG_LEVELS = ["debug", "info", "warn", "error", "fatal"] as const;
-/** One of {@linkcode LOG_LEVELS}. */
-export type LogLevel = typeof LOG_LEVELS[number];
 
 /** How a line is written: for people, or one JSON object. */
 export type LogFormat = "text" | "json";
@@ -43,32 +50,63 @@ export interface LoggerOptions {
   /** Takes a finished line, without the line break. */
   readonly sink: (line: string) => void;
   readonly clock: Pick<Clock, "wallMs">;
-  /** `info` by default; {@linkcode Logger.level} changes it while running. */
-  readonly level?: LogLevel;
+  /** `info` by default; {@linkcode Logger.level} and {@linkcode Logger.levels} change it while running. */
+  readonly level?: LogLevel | LogLevelChoice;
   readonly format?: LogFormat;
   /** Text in front of every message, such as `[nsqd] `; in JSON the field `prefix`. */
   readonly prefix?: string;
 }
 
+/** What all loggers that come from one have together. */
+interface Shared {
+  readonly options: LoggerOptions;
+  readonly levels: LogLevels;
+  repeats: LogRepeats<LogFields> | null;
+}
+
+/** What tells a logger from the one it comes from. */
+interface Own {
+  readonly shared: Shared;
+  readonly component: LogComponent | null;
+  readonly fields: LogFields;
+  readonly tellsEach: boolean;
+}
+
 /** Writes log lines; see the module. */
 export class Logger {
-  readonly #options: LoggerOptions;
-  #fields: LogFields = {};
-  /** Shared with all children, so that the level changes for all of them at once. */
-  #threshold: { rank: number };
+  readonly #shared: Shared;
+  readonly #component: LogComponent | null;
+  /** The rank of the component's level; shared with `levels`, which changes it. */
+  readonly #threshold: { readonly rank: number };
+  readonly #fields: LogFields;
+  /** Lines are not summed up, however often they repeat. */
+  readonly #tellsEach: boolean;
 
-  constructor(options: LoggerOptions) {
-    this.#options = options;
-    this.#threshold = { rank: LOG_LEVELS.indexOf(options.level ?? "info") };
+  constructor(options: LoggerOptions, own: Own = rootOf(options)) {
+    this.#shared = own.shared;
+    this.#component = own.component;
+    this.#threshold = own.shared.levels.thresholdOf(own.component);
+    this.#fields = own.fields;
+    this.#tellsEach = own.tellsEach;
   }
 
-  /** The least severe level that is written. Children and parent have one level together. */
+  /** The least severe level that is written, where a component has none of its own. */
   get level(): LogLevel {
-    return LOG_LEVELS[this.#threshold.rank] ?? "info";
+    return this.#shared.levels.choice.base;
   }
 
+  /** One level for all of it. */
   set level(level: LogLevel) {
-    this.#threshold.rank = LOG_LEVELS.indexOf(level);
+    this.levels = { base: level, components: {} };
+  }
+
+  /** The levels of all parts; those that come from one logger have them together. */
+  get levels(): LogLevelChoice {
+    return this.#shared.levels.choice;
+  }
+
+  set levels(choice: LogLevelChoice) {
+    this.#shared.levels.choice = choice;
   }
 
   /** Whether a line of this level would be written; asked before costly fields are gathered. */
@@ -78,10 +116,27 @@ export class Logger {
 
   /** A logger that adds `fields` to every line. */
   child(fields: LogFields): Logger {
-    const child = new Logger(this.#options);
-    child.#fields = { ...this.#fields, ...fields };
-    child.#threshold = this.#threshold;
-    return child;
+    return this.#with({ fields: { ...this.#fields, ...fields } });
+  }
+
+  /** The logger of a part of the service: its name is in each line, and it may have its own level. */
+  component(component: LogComponent): Logger {
+    return this.#with({ component });
+  }
+
+  /** A logger of lines that are each told, such as who has changed what. */
+  tellingEach(): Logger {
+    return this.#with({ tellsEach: true });
+  }
+
+  /** From now on lines that repeat are summed up, for all that come from one logger. */
+  limitRepeats(options: RepeatOptions): void {
+    this.#shared.repeats = new LogRepeats(options);
+  }
+
+  /** Writes at once what repeats have been counted: nothing more is to come. */
+  tellRepeats(): void {
+    this.#shared.repeats?.tell();
   }
 
   debug(message: string, fields?: LogFields): void {
@@ -102,21 +157,60 @@ export class Logger {
 
   /** For the last words of a process. */
   fatal(message: string, fields?: LogFields): void {
+    this.tellRepeats();
     this.#write("fatal", message, fields);
+  }
+
+  #with(changes: Partial<Own>): Logger {
+    return new Logger(this.#shared.options, {
+      shared: this.#shared,
+      component: this.#component,
+      fields: this.#fields,
+      tellsEach: this.#tellsEach,
+      ...changes,
+    });
   }
 
   #write(level: LogLevel, message: string, fields: LogFields | undefined): void {
     if (!this.isWritten(level)) return;
-    const { clock, format, prefix = "", sink } = this.#options;
+    const { repeats } = this.#shared;
+    // Whoever turns on debug wants each line, and last words are few.
+    if (repeats === null || this.#tellsEach || level === "debug" || level === "fatal") {
+      return this.#print(level, message, fields);
+    }
+    const isTold = repeats.admit(
+      `${level} ${this.#component ?? ""} ${message}`,
+      fields ?? {},
+      (count, seconds, last) => {
+        const summary = `${message} (and ${count} more in ${seconds} s)`;
+        this.#print(level, summary, { ...last, repeated: count });
+      },
+    );
+    if (isTold) this.#print(level, message, fields);
+  }
+
+  #print(level: LogLevel, message: string, fields: LogFields | undefined): void {
+    const { clock, format, prefix = "", sink } = this.#shared.options;
+    const component = this.#component === null ? {} : { component: this.#component };
     const line: Line = {
       time: new Date(clock.wallMs()).toISOString(),
       level,
       prefix,
       message: cut(message, MESSAGE_CHARACTERS_MAX),
-      fields: plainFields({ ...this.#fields, ...fields }),
+      fields: plainFields({ ...component, ...this.#fields, ...fields }),
     };
     sink(format === "json" ? jsonLine(line) : textLine(line));
   }
+}
+
+function rootOf(options: LoggerOptions): Own {
+  const levels = new LogLevels(options.level ?? "info");
+  return {
+    shared: { options, levels, repeats: null },
+    component: null,
+    fields: {},
+    tellsEach: false,
+  };
 }
 
 interface Line {

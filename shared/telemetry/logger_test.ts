@@ -3,11 +3,11 @@ import { inspect } from "node:util";
 import {
   FIELD_CHARACTERS_MAX,
   FIELDS_MAX,
-  LOG_LEVELS,
   Logger,
   type LoggerOptions,
   MESSAGE_CHARACTERS_MAX,
 } from "./logger.ts";
+import { LOG_LEVELS } from "./log_levels.ts";
 import { secret } from "./secret.ts";
 
 const TIME = "2026-11-30T10:25:25.000Z";

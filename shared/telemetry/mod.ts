@@ -2,14 +2,22 @@
 export { BUCKETS_MAX, Histogram, LATENCY_BOUNDS_SECONDS } from "./histogram.ts";
 export { LAG_BOUNDS_SECONDS, LAG_INTERVAL_MS, LoopLag } from "./loop_lag.ts";
 export {
+  LOG_COMPONENTS,
+  LOG_LEVELS,
+  type LogComponent,
+  type LogLevel,
+  type LogLevelChoice,
+  parseLogLevels,
+  showLogLevels,
+} from "./log_levels.ts";
+export { type RepeatOptions, REPEATS_DEFAULT } from "./log_repeats.ts";
+export {
   FIELD_CHARACTERS_MAX,
   FIELDS_MAX,
-  LOG_LEVELS,
   type LogFields,
   type LogFormat,
   Logger,
   type LoggerOptions,
-  type LogLevel,
   type LogValue,
   MESSAGE_CHARACTERS_MAX,
 } from "./logger.ts";
