@@ -59,6 +59,7 @@ export class TunnelServer {
   readonly #counts = new Map<string, number>();
   readonly #accepting: Promise<void>;
   #taken = 0;
+  #isClosed = false;
 
   /** Accepts at once. The listener is the server's from here on. */
   constructor(listener: Listener, options: TunnelOptions, seams: TunnelSeams) {
@@ -82,6 +83,7 @@ export class TunnelServer {
 
   /** Ends all tunnels and takes no more. */
   async close(): Promise<void> {
+    this.#isClosed = true;
     this.#listener.close();
     await this.#accepting;
     for (const cut of [...this.#open]) cut();
@@ -113,6 +115,10 @@ export class TunnelServer {
       return client.close();
     }
     const { target, broker } = found;
+    if (this.#isClosed) {
+      broker.close();
+      return client.close();
+    }
     this.openedCount++;
     this.#counts.set(target.id, (this.#counts.get(target.id) ?? 0) + 1);
     const cut = () => {
@@ -147,6 +153,7 @@ export class TunnelServer {
       .map((target) => ({ target, tunnels: count(target), tie: random.u32() }))
       .sort((a, b) => a.tunnels - b.tunnels || a.tie - b.tie);
     for (const { target } of order) {
+      if (this.#isClosed) return null;
       try {
         const { host, port } = target;
         const broker = await this.#seams.network.connect(
