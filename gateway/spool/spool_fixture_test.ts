@@ -2,6 +2,7 @@
 import { SimClock, SimDisk } from "@sluice/shared/testing";
 import { Logger } from "@sluice/shared/telemetry";
 import type { Publish } from "../publish.ts";
+import { MortalDisk } from "./mortal_disk_test.ts";
 import { Spool, type SpoolEntry, type SpoolOptions } from "./mod.ts";
 
 /** Where the tests have their spool. */
@@ -24,8 +25,11 @@ export class OpenedSpool {
   readonly lines: string[] = [];
   readonly failures: Error[] = [];
   spool!: Spool;
+  readonly #process: MortalDisk;
 
-  private constructor(readonly disk: SimDisk, readonly clock: SimClock) {}
+  private constructor(readonly disk: SimDisk, readonly clock: SimClock) {
+    this.#process = new MortalDisk(disk);
+  }
 
   static async open(
     disk: SimDisk = new SimDisk(),
@@ -34,10 +38,20 @@ export class OpenedSpool {
   ): Promise<OpenedSpool> {
     const opened = new OpenedSpool(disk, clock);
     const logger = new Logger({ sink: (line) => opened.lines.push(line), clock });
-    opened.spool = await Spool.open(
-      { disk, clock, logger, onFailed: (error) => opened.failures.push(error) },
-      { ...SPOOL_OPTIONS, ...options },
-    );
+    try {
+      opened.spool = await Spool.open(
+        {
+          disk: opened.#process.disk,
+          clock,
+          logger,
+          onFailed: (error) => opened.failures.push(error),
+        },
+        { ...SPOOL_OPTIONS, ...options },
+      );
+    } catch (error) {
+      opened.kill();
+      throw error;
+    }
     return opened;
   }
 
@@ -45,6 +59,11 @@ export class OpenedSpool {
   async again(options: Partial<SpoolOptions> = {}): Promise<OpenedSpool> {
     await this.spool.close();
     return await OpenedSpool.open(this.disk, options, this.clock);
+  }
+
+  /** Ends it as a process is killed: what was written stays, what was not is never. */
+  kill(): void {
+    this.#process.kill();
   }
 
   /** Lets what is settled get to the disk. */
