@@ -59,12 +59,14 @@ export { type BodyReader, DamagedBodyError, type Flushable, type LargeUpload };
 export { type DurableWaiter, type RefusalCode, RefusedError, type RegistryListener };
 export {
   ACK_MODES,
+  DATA_FORMAT,
   DEDUP_LIMITS_DEFAULT,
   FIRST_PRODUCER_BYTES,
   isAckMode,
   isQuotaAction,
   isQuotaBytes,
   type Origin,
+  OWN_LEVELS,
   PRODUCER_ATTRIBUTE_BYTES,
   QUOTA_ACTIONS,
   type TopicPolicy,
@@ -244,6 +246,11 @@ export class Broker implements ChannelEffects {
   /** Why nothing can be written any more, if so. */
   get failure(): Error | null {
     return this.storage.log.error;
+  }
+
+  /** What it was opened with. */
+  get options(): BrokerOptions {
+    return this.#options;
   }
 
   /** The percentiles that are told of the time from publish to finish. */

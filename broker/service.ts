@@ -308,6 +308,14 @@ export class Service {
         guardsApi: values.authHttpApi,
       },
       registryRevision: this.#registryRevision,
+      doors: {
+        rdyCountMax: values.maxRdyCount,
+        connectionsMax: values.connectionsMax,
+        requeueMsMax: values.maxReqTimeoutMs,
+        tls: this.#doors.tls !== null,
+        snappy: values.snappy,
+        deflate: values.deflate,
+      },
     });
   }
 

@@ -12,6 +12,7 @@
  */
 import { brokerSettings } from "@sluice/broker/config";
 import { registerMetrics as registerBrokerMetrics } from "@sluice/broker/metrics";
+import { routeRows } from "@sluice/broker/openapi";
 import { discoverySettings } from "@sluice/discovery/config";
 import { registerMetrics as registerDiscoveryMetrics } from "@sluice/discovery/metrics";
 import { gatewaySettings } from "@sluice/gateway/config";
@@ -62,6 +63,11 @@ export const SECTIONS: readonly Section[] = [
     page: "docs/METRICS.md",
     name: "gateway-metrics",
     render: () => metricsTable(described(registerGatewayMetrics)),
+  },
+  {
+    page: "docs/API.md",
+    name: "broker-routes",
+    render: () => markdownTable(["Method", "Path", "Scope", "What it does"], routeRows()),
   },
   { page: "docs/ERRORS.md", name: "error-codes", render: () => errorTable(ERROR_CODES) },
 ];

@@ -31,6 +31,7 @@ import { CONFIG_VALUE_BYTES_MAX, type ConfigAccess, configRoutes } from "./confi
 import { healthRoute } from "./health_http.ts";
 import { refusal } from "./http_refusal.ts";
 import { HttpPublisher, type HttpPublisherOptions } from "./http_publish.ts";
+import { type NativeOptions, nativeRoutes } from "./native_http.ts";
 import { RegistryRevision, registryRoutes } from "./registry_http.ts";
 import { ROUTE_RULES } from "./route_rules.ts";
 import type { Session } from "./session.ts";
@@ -40,7 +41,7 @@ import { storageRoutes } from "./storage_http.ts";
 import { topicPolicyRoutes } from "./topic_policy_http.ts";
 
 /** What `/info` says, and limits of publishing. */
-export interface HttpOptions extends HttpPublisherOptions {
+export interface HttpOptions extends HttpPublisherOptions, NativeOptions {
   readonly hostname: string;
   readonly broadcastAddress: string;
   readonly broadcastTcpPort: () => number;
@@ -116,6 +117,7 @@ export function brokerRoutes(
       options.registryRevision ?? new RegistryRevision(broker.random),
     ),
     healthRoute(broker),
+    ...nativeRoutes(broker, options),
     { method: "POST", path: "/pub", handle: ({ request }) => publisher.publish(request) },
     { method: "POST", path: "/mpub", handle: ({ request }) => publisher.publishMany(request) },
   ];

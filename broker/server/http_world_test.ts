@@ -1,7 +1,7 @@
 /** The HTTP door of a broker in a simulated world, for tests. Has no tests of its own. */
 import { LoopLag, MetricsRegistry } from "@sluice/shared/telemetry";
 import type { HttpHandler } from "@sluice/shared/server";
-import { brokerHttp } from "./http.ts";
+import { brokerHttp, type HttpOptions } from "./http.ts";
 import { registerMetrics } from "./metrics.ts";
 import type { World } from "./world_test.ts";
 
@@ -21,7 +21,12 @@ export function worldHttp(world: World): HttpHandler {
     certificateExpiresWallMs: null,
     lag: new LoopLag(world.clock),
   }));
-  return brokerHttp(world.broker, world.server.sessions, metrics, {
+  return brokerHttp(world.broker, world.server.sessions, metrics, worldHttpOptions());
+}
+
+/** What the door is made with. */
+export function worldHttpOptions(): HttpOptions {
+  return {
     hostname: "host",
     broadcastAddress: "broadcast",
     broadcastTcpPort: () => 4150,
@@ -45,5 +50,5 @@ export function worldHttp(world: World): HttpHandler {
     deferMsMax: 3_600_000,
     maxDeflateLevel: 6,
     bodyTimeoutMs: BODY_TIMEOUT_MS,
-  });
+  };
 }

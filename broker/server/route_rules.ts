@@ -11,6 +11,8 @@ const PUBLISH: RouteNeed = { scope: "publish", on: "topic" };
 export const ROUTE_RULES: RouteRules = {
   "GET /ping": "open",
   "GET /v1/health": "open",
+  "GET /v1/openapi.json": READ,
+  "GET /v1/capabilities": READ,
   "GET /info": READ,
   "GET /stats": READ,
   "GET /metrics": READ,

@@ -26,8 +26,10 @@ import {
   writeCompatibility,
 } from "./compatibility.ts";
 
+/** What kind of folder it is. */
+export const DATA_FORMAT = "sluice-data 1";
 /** All that FORMAT holds. */
-export const FORMAT_TEXT = "sluice-data 1\n";
+export const FORMAT_TEXT = `${DATA_FORMAT}\n`;
 /** Where the log is in a data folder. Not `log`: that is where people put what a broker prints. */
 export const LOG_FOLDER = "journal";
 const META_BYTES_MAX = 65_536;

@@ -4,6 +4,8 @@ export {
   type CompactionOptions,
   type CompactionReport,
 } from "./compaction.ts";
+export { type CompatibilityLevels, OWN_LEVELS } from "./compatibility.ts";
+export { DATA_FORMAT } from "./data_folder.ts";
 export * from "./dedup_window.ts";
 export * from "./due_heap.ts";
 export * from "./finished_set.ts";

@@ -187,8 +187,8 @@ export class Storage {
   #confirmableEnd: number;
   /** Has raised the levels of the folder for policies, or does. */
   #allowing: Promise<void> | null = null;
-  /** What a release must know to read what may be written now. */
-  #readerLevel: number;
+  /** What a release must know to read and to write what may be written now. */
+  #levels: CompatibilityLevels;
   #allowingProducers: Promise<void> | null = null;
   /** Resolves when no level is being raised. */
   #raising: Promise<void> = Promise.resolve();
@@ -220,7 +220,7 @@ export class Storage {
     recovered: Awaited<ReturnType<typeof recoverState>>,
   ) {
     this.#folder = folder;
-    this.#readerLevel = folder.levels.reader;
+    this.#levels = folder.levels;
     this.#store = store;
     this.#clock = clock;
     this.#options = options;
@@ -331,6 +331,11 @@ export class Storage {
       folder.lock.release();
       throw error;
     }
+  }
+
+  /** What a release must know at least to read the folder, and to write to it. */
+  get levels(): CompatibilityLevels {
+    return this.#levels;
   }
 
   /** The sequence the next message gets. */
@@ -546,7 +551,7 @@ export class Storage {
 
   /** Whether messages may have an `origin`. */
   get allowsProducers(): boolean {
-    return this.#readerLevel >= PRODUCER_LEVELS.reader;
+    return this.#levels.reader >= PRODUCER_LEVELS.reader;
   }
 
   /** As `allowPolicies`, for producers. Comes before the first message with an `origin`. */
@@ -562,8 +567,8 @@ export class Storage {
     const { disk, path } = this.#folder;
     const raised = this.#raising.then(() => raiseCompatibility(disk, path, levels));
     this.#raising = raised.then(() => {}, () => {});
-    return raised.then(({ reader }) => {
-      this.#readerLevel = reader;
+    return raised.then((after) => {
+      this.#levels = after;
     });
   }
 
@@ -573,7 +578,7 @@ export class Storage {
    */
   decide(event: Event): TopicState | ChannelState | null {
     invariant(
-      this.#readerLevel >= (EVENT_LEVELS[event.type] ?? 1),
+      this.#levels.reader >= (EVENT_LEVELS[event.type] ?? 1),
       "a folder is of the level that an event needs before it is written",
     );
     const bytes = encodeEvent(event);
@@ -790,7 +795,7 @@ export class Storage {
     { replacement, runs, holeBytes }: CompactedFile,
     topics: readonly TopicState[],
   ): Promise<void> {
-    if (this.#store.files[0]?.start === 0 && this.#readerLevel < COMPACTED_START_LEVELS.reader) {
+    if (this.#store.files[0]?.start === 0 && this.#levels.reader < COMPACTED_START_LEVELS.reader) {
       await this.#raise(COMPACTED_START_LEVELS);
     }
     await replacement.swap(() => {

@@ -1,0 +1,95 @@
+/** The native routes about the broker as a whole, for the description of the HTTP API. */
+import type { Operations } from "./openapi.ts";
+import {
+  choice,
+  INTEGER,
+  map,
+  nullable,
+  object,
+  reference,
+  type Schema,
+  TEXT,
+} from "./openapi_schema.ts";
+
+/** A policy as it is put: what is named is changed, null is the broker's setting. */
+export const POLICY_CHANGES: Schema = object({
+  ack_mode: nullable(TEXT),
+  quota_bytes: nullable(INTEGER),
+  quota_action: nullable(TEXT),
+}, ["ack_mode", "quota_bytes", "quota_action"]);
+
+/** What differs from the settings of the broker, and what holds. */
+export const POLICY_FIELDS = {
+  ack_mode: nullable(TEXT),
+  quota_bytes: nullable(INTEGER),
+  quota_action: nullable(TEXT),
+  effective: object({ ack_mode: TEXT, quota_bytes: INTEGER, quota_action: TEXT }),
+};
+
+const POLICY: Schema = object({ ...POLICY_FIELDS, held_bytes: INTEGER });
+
+/** See the module. */
+export const NODE_OPERATIONS: Operations = {
+  "GET /v1/health": {
+    summary: "Readiness, and why not.",
+    answers: {
+      200: { description: "The broker is of use.", schema: reference("Health") },
+      503: { description: "It is of none now.", schema: reference("Health") },
+    },
+  },
+  "GET /v1/openapi.json": {
+    summary: "This description.",
+    answers: {
+      200: {
+        description: "An OpenAPI 3.1 document.",
+        schema: object({
+          openapi: choice(["3.1.0"]),
+          info: map({}),
+          paths: map({}),
+          components: map({}),
+        }),
+      },
+    },
+  },
+  "GET /v1/capabilities": {
+    summary: "What the broker can do, its limits, and the levels of its data folder.",
+    answers: { 200: { description: "What it can do.", schema: reference("Capabilities") } },
+  },
+  "GET /v1/registry/head": {
+    summary: "Readiness, and a number that is new when topics or channels come or go.",
+    answers: { 200: { description: "The head.", schema: reference("RegistryHead") } },
+  },
+  "GET /v1/registry": {
+    summary: "The topics and channels there are.",
+    answers: { 200: { description: "Sorted by name.", schema: reference("Registry") } },
+  },
+  "GET /v1/storage/scrub": {
+    summary: "What reading the log through for damage has found.",
+    answers: { 200: { description: "What was found.", schema: reference("Scrub") } },
+  },
+  "POST /v1/storage/scrub": {
+    summary: "Has the log read through for damage.",
+    answers: {
+      200: { description: "That is under way.", schema: reference("Scrub") },
+      202: { description: "It begins.", schema: reference("Scrub") },
+    },
+    refusals: { 503: ["EXITING"] },
+  },
+  "GET /v1/topics/:topic/policy": {
+    summary: "What is decided for a topic alone.",
+    answers: { 200: { description: "The policy, and what holds.", schema: POLICY } },
+    refusals: { 400: ["INVALID_TOPIC"], 404: ["TOPIC_NOT_FOUND"] },
+  },
+  "PUT /v1/topics/:topic/policy": {
+    summary: "Decides for a topic alone.",
+    body: POLICY_CHANGES,
+    answers: { 200: { description: "The policy, and what holds.", schema: POLICY } },
+    refusals: {
+      400: ["INVALID_TOPIC", "INVALID_POLICY"],
+      404: ["TOPIC_NOT_FOUND"],
+      408: ["BODY_INCOMPLETE"],
+      413: ["BODY_TOO_BIG"],
+      503: ["STORAGE_FAULT", "EXITING"],
+    },
+  },
+};
