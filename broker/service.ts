@@ -34,6 +34,7 @@ import {
   listenNsq,
   type TcpServer,
   tcpTarget,
+  withAccessLog,
 } from "@sluice/shared/server";
 import { Broker, type BrokerOptions, type BrokerSeams } from "./broker.ts";
 import { addDoorBudgets } from "./budgets.ts";
@@ -51,6 +52,7 @@ import type { HttpGet } from "./server/lookup_channels.ts";
 import { LookupPeers } from "./server/lookup_peer.ts";
 import { registerMetrics } from "./server/metrics.ts";
 import { RegistryRevision } from "./server/registry_http.ts";
+import { ROUTE_RULES } from "./server/route_rules.ts";
 import { brokerTcp, type Session } from "./server/session.ts";
 import { topicStats } from "./server/stats.ts";
 import { COMPACTION_OPTIONS_DEFAULT } from "./storage/mod.ts";
@@ -165,7 +167,7 @@ export class Service {
     }));
     logger.info(`TCP: listening on ${hostAndPort(this.tcp.hostname, this.tcp.port)}`);
     this.#registryRevision = new RegistryRevision(seams.random);
-    doors.serve(this.#httpHandler());
+    doors.serve(withAccessLog(this.#httpHandler(), Object.keys(ROUTE_RULES), seams));
     this.#peers = this.#lookupPeers();
     this.#registryRevision.next = this.#peers;
     broker.administration.registry = this.#registryRevision;

@@ -70,6 +70,11 @@ export function authUrl(address: string): URL | null {
   return isPlain && (address.includes("://") || url.pathname === "/auth") ? url : null;
 }
 
+/** An address as people are shown it: the query of a URL may hold a key. */
+export function shownAuthAddress(address: string): string {
+  return address.replace(/\?.*/s, "?***");
+}
+
 /** See the module. */
 export class AuthServers implements GrantSource {
   readonly takesCertificates = false;
@@ -171,7 +176,10 @@ export class AuthServers implements GrantSource {
     const loggedMs = this.#loggedMs.get(address);
     if (loggedMs !== undefined && nowMs - loggedMs < LOG_AGAIN_MS) return;
     this.#loggedMs.set(address, nowMs);
-    this.#seams.logger.warn("An authorization service gave no usable answer", { address, reason });
+    this.#seams.logger.warn("An authorization service gave no usable answer", {
+      address: shownAuthAddress(address),
+      reason,
+    });
   }
 
   #logUnsupported(unsupported: ReadonlyMap<string, string>): void {

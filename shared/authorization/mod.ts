@@ -3,7 +3,7 @@
  * Pure but for the seams that {@linkcode Authorization.open} is given.
  */
 export { AUTH_REPLY_BYTES_MAX, AuthReplyError, parseAuthReply } from "./auth_reply.ts";
-export { AuthServers, type AuthServersOptions, authUrl } from "./auth_servers.ts";
+export { AuthServers, type AuthServersOptions, authUrl, shownAuthAddress } from "./auth_servers.ts";
 export {
   AuthorizationUnavailable,
   Authorizer,

@@ -23,6 +23,8 @@ export interface SettingOptions<T> {
   readonly file?: string;
   /** The value is shown nowhere. */
   readonly secret?: boolean;
+  /** What people are shown of a value in parts of which there may be a secret. */
+  readonly shown?: (value: NoInfer<T>) => string;
   /**
    * Taken for compatibility but without effect. Giving it yields one notice with this reason; a
    * function may judge the value and return `undefined` for one that needs no notice.
@@ -43,6 +45,8 @@ export interface Setting<T> {
   readonly environment: string;
   readonly file: string;
   readonly secret: boolean;
+  /** What people are shown of a value. */
+  shown(value: T): string;
   readonly refused: string | undefined;
   /** Whether giving it has no effect. */
   readonly accepted: boolean;
@@ -102,6 +106,7 @@ export function setting<T>(options: SettingOptions<T>): Setting<T> {
     environment: environmentName(name),
     file: options.file ?? name.replaceAll("-", "_"),
     secret: options.secret ?? false,
+    shown: (value) => options.shown?.(value) ?? kind.show(value),
     refused: options.refused,
     accepted: accepted !== undefined,
     notice: (value) => typeof accepted === "function" ? accepted(value) : accepted,
@@ -147,7 +152,9 @@ export function configOption<S extends Settings>(
 ): OptionBody | undefined {
   for (const [key, one] of Object.entries(declaration.settings)) {
     if (one.file !== option) continue;
-    return one.secret ? { body: SECRET_SHOWN, json: false } : one.kind.toOption(values[key]);
+    if (one.secret) return { body: SECRET_SHOWN, json: false };
+    const shown = one.kind.parse(one.shown(values[key]));
+    return one.kind.toOption(shown ?? values[key]);
   }
   return undefined;
 }
@@ -157,7 +164,7 @@ export const SECRET_SHOWN = "***";
 
 /** A value as people may see it. */
 export function showValue(one: Setting<unknown>, value: unknown): string {
-  return one.secret ? SECRET_SHOWN : one.kind.show(value);
+  return one.secret ? SECRET_SHOWN : one.shown(value);
 }
 
 function readDefault<T>(options: SettingOptions<T>): T {

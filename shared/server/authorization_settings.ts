@@ -1,6 +1,6 @@
 /** The settings that say who may do what, and what follows from them. */
 import { boolean, choice, list, setting, text, type ValuesOf } from "../config/mod.ts";
-import { type AuthorizationSettings, authUrl } from "../authorization/mod.ts";
+import { type AuthorizationSettings, authUrl, shownAuthAddress } from "../authorization/mod.ts";
 
 type Values = ValuesOf<ReturnType<typeof authorizationSettings>>;
 
@@ -14,6 +14,7 @@ export function authorizationSettings() {
       default: [],
       file: "auth_http_addresses",
       doc: "The services asked what a client may do: HOST:PORT, or a URL.",
+      shown: (addresses) => addresses.map(shownAuthAddress).join(","),
       group,
     }),
     authHttpRequestMethod: setting({
