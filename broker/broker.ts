@@ -23,9 +23,12 @@ import { Audit } from "./audit.ts";
 import { brokerBudgets, Budgets } from "./budgets.ts";
 import { LARGE_BODIES_SHARE } from "./config.ts";
 import type { DiskGuard } from "./disk_guard.ts";
+import { Drain } from "./drain.ts";
+import { type DrainReport, drainReport } from "./drain_report.ts";
+import { Exit } from "./exit.ts";
 import { type DurableWaiter, DurableWaiters } from "./durable_waiters.ts";
 import type { Evictor } from "./eviction.ts";
-import { type Health, judgeHealth } from "./health.ts";
+import { type Health, judgeHealth, probedHealth } from "./health.ts";
 import { BodyReader, DamagedBodyError, DeliveryMemory } from "./large_delivery.ts";
 import { LaggingPace } from "./lagging_pace.ts";
 import { LargeUpload } from "./large_upload.ts";
@@ -54,6 +57,7 @@ import {
 import { type RefusalCode, RefusedError } from "./refused.ts";
 import { type CareOptions, StorageCare } from "./storage_care.ts";
 import { type Flushable, Turn } from "./turn.ts";
+import { WriteProbe } from "./write_probe.ts";
 
 export { type BodyReader, DamagedBodyError, type Flushable, type LargeUpload };
 export { type DurableWaiter, type RefusalCode, RefusedError, type RegistryListener };
@@ -81,6 +85,8 @@ export interface BrokerOptions extends CareOptions {
   readonly channelsPerTopicMax: number;
   /** Memory for the bodies of publishes that have not arrived whole, over all connections. */
   readonly publishBytesMax: number;
+  /** How long the disk may take to answer a write before health tells; 2 s when absent. */
+  readonly healthWriteTimeoutMs?: number;
   /** The share of time that lagging channels have while anybody publishes; 100 when absent. */
   readonly laggingSharePercent?: number;
 }
@@ -106,6 +112,7 @@ export interface BrokerSeams {
 /** Why a publish with a sequence is refused. */
 const TOO_OLD_TEXT = "the sequence is older than what is remembered of its producer";
 const PRODUCERS_TEXT = "too much is remembered of producers";
+const HEALTH_WRITE_TIMEOUT_MS = 2_000;
 /** Bodies up to this size may use all memory for publishes, larger ones only a share. */
 const SMALL_BODY_BYTES = 64 * 1024;
 /** Bodies on their way to consumers take this share of the memory for publishes, besides. */
@@ -126,8 +133,11 @@ export class Broker implements ChannelEffects {
   readonly logger: Logger;
   /** Called once when the storage fails. */
   onFailure: (error: Error) => void = () => {};
-  /** Set while shutting down: nothing new is accepted. */
-  exiting = false;
+  /** Nothing new is accepted once it has begun. */
+  readonly exit = new Exit();
+  /** Whether publishes are refused, and nothing is delivered, by request. */
+  readonly drain: Drain;
+  readonly writeProbe: WriteProbe;
   /** Bytes of publishes that have not arrived whole. */
   stagedBytes = 0;
   /** Times that there was no memory for a body that arrives. */
@@ -150,11 +160,13 @@ export class Broker implements ChannelEffects {
   readonly #turn: Turn;
   readonly #waiters = new DurableWaiters();
   readonly #openedMs: number;
+  readonly #slowMs: number;
   #failedMs = 0;
   #closed = false;
 
-  private constructor(storage: Storage, seams: BrokerSeams, options: BrokerOptions) {
+  private constructor(storage: Storage, drain: Drain, seams: BrokerSeams, options: BrokerOptions) {
     this.storage = storage;
+    this.drain = drain;
     this.clock = seams.clock;
     this.random = seams.random;
     this.logger = seams.logger;
@@ -169,7 +181,14 @@ export class Broker implements ChannelEffects {
       () => storage.counters.messages + storage.large.counters.partBytes,
       options.laggingSharePercent ?? 100,
     );
-    this.#turn = new Turn(seams.clock, this.pace);
+    this.#turn = new Turn(seams.clock, this.pace, () => drain.isFrozen);
+    drain.onChange = () => this.#drainChanged();
+    this.#slowMs = options.healthWriteTimeoutMs ?? HEALTH_WRITE_TIMEOUT_MS;
+    this.writeProbe = new WriteProbe({
+      clock: seams.clock,
+      log: storage.log,
+      durable: () => this.durableTo(this.position),
+    }, this.#slowMs);
     this.#openedMs = seams.clock.wallMs();
     this.audit = new Audit(seams, options.storage.dataPath);
     this.source = new MessageReader(
@@ -222,7 +241,14 @@ export class Broker implements ChannelEffects {
       warn: (message, error) => seams.logger.warn(message, { error: String(error) }),
       recovering: (replayedBytes, totalBytes) => seams.recovering?.(replayedBytes, totalBytes),
     });
-    const broker = new Broker(storage, seams, options);
+    let drain: Drain;
+    try {
+      drain = await Drain.open(seams, options.storage.dataPath);
+    } catch (error) {
+      await storage.abandon();
+      throw error;
+    }
+    const broker = new Broker(storage, drain, seams, options);
     holder.broker = broker;
     const nowMs = seams.clock.monoMs();
     const wallMs = seams.clock.wallMs();
@@ -258,14 +284,27 @@ export class Broker implements ChannelEffects {
     return this.#options.latency?.quantiles ?? [];
   }
 
+  /** Set once it was told to end: nothing new is accepted. */
+  get exiting(): boolean {
+    return this.exit.hasBegun;
+  }
+
+  set exiting(exiting: boolean) {
+    if (exiting) this.exit.begin();
+    else this.exit.takeBack();
+  }
+
   /** Whether it accepts and delivers now, and why not. */
   health(): Health {
-    const { failure, storage, guard } = this;
+    const { failure, storage, guard, drain } = this;
     const { damage, orphanRecords } = storage.opening;
     const pressure = guard.refusal();
     return judgeHealth({
       version: REPORTED_VERSION,
-      exiting: this.exiting,
+      stopping: this.exit.isAnnounced,
+      drainingSinceMs: drain.isOn ? drain.state.sinceMs : null,
+      deliveryFrozen: drain.isFrozen,
+      slowSinceMs: this.#slowSinceMs(),
       failure: failure && { message: failure.message, sinceMs: this.#failedMs },
       pressure: pressure === null ? null : { message: pressure, sinceMs: guard.closedSinceMs },
       stalled: storage.log.stalled?.message ?? null,
@@ -275,6 +314,27 @@ export class Broker implements ChannelEffects {
       orphanRecords,
       damagedMessages: this.source.damagedCount,
     });
+  }
+
+  /** As `health`, after a write of a record that means nothing; null when that is asked for too often. */
+  async probeHealth(): Promise<Health | null> {
+    // What stops has nothing to write any more.
+    if (this.exiting) return this.health();
+    const outcome = await this.writeProbe.probe();
+    return outcome && probedHealth(this.health(), outcome.durationMs, outcome.failure);
+  }
+
+  /** How far a drain has come. */
+  drainReport(): DrainReport {
+    return drainReport(this);
+  }
+
+  /** Since when the disk has not answered, Unix ms, if that is too long. */
+  #slowSinceMs(): number | null {
+    const { askedMs } = this.storage.log;
+    if (askedMs === null) return null;
+    const owedMs = this.clock.monoMs() - askedMs;
+    return owedMs < this.#slowMs ? null : this.clock.wallMs() - owedMs;
   }
 
   /** The topic of a name, made when missing. Throws {@linkcode RefusedError}. */
@@ -334,6 +394,7 @@ export class Broker implements ChannelEffects {
    */
   admit(): void {
     this.#checkAccepting();
+    if (this.drain.isOn) throw new RefusedError("draining", "draining");
     const reason = this.guard.refusal();
     if (reason === null) return;
     this.guard.throttledCount++;
@@ -478,6 +539,7 @@ export class Broker implements ChannelEffects {
   /** Stops accepting and gives the data folder back, everything durable. */
   async close(): Promise<void> {
     this.#stop();
+    await this.drain.settled();
     await this.#care.stop();
     await this.audit.close();
     await this.storage.close();
@@ -486,6 +548,7 @@ export class Broker implements ChannelEffects {
   /** Gives the data folder back as a crash would. For tests. */
   async abandon(): Promise<void> {
     this.#stop();
+    await this.drain.settled();
     await this.#care.abandon();
     await this.audit.abandon();
     await this.storage.abandon();
@@ -557,6 +620,14 @@ export class Broker implements ChannelEffects {
     ring[wire + MESSAGE_ATTEMPTS_OFFSET + 1] = 0;
     writeMessageId(ring, wire + MESSAGE_ID_OFFSET, this.storage.nodeId, sequence);
     return wallMs;
+  }
+
+  /** What was frozen flows again. */
+  #drainChanged(): void {
+    if (this.drain.isFrozen) return;
+    for (const topic of this.topics.values()) {
+      for (const channel of topic.channels.values()) channel.appended();
+    }
   }
 
   #checkAccepting(): void {

@@ -59,7 +59,10 @@ export type BrokerValues = ValuesOf<ReturnType<typeof allSettings>>;
 /** Declares the broker's settings; some defaults derive from the name of the machine. */
 export function brokerSettings(hostname: string) {
   return declareSettings("sluice-broker", allSettings(hostname), {
-    about: "A durable message broker that NSQ clients and tools use as nsqd.",
+    about:
+      "A durable message broker that NSQ clients and tools use as nsqd. Exit codes: 0 stopped as " +
+      "asked, 1 could not start, 2 the log failed or stopping took too long, 3 ended at once by a second " +
+      "signal.",
     relations: brokenRelations,
   });
 }
@@ -499,6 +502,24 @@ function processSettings(hostname: string) {
       kind: durationMs({ min: 0 }),
       default: "10s",
       doc: "How long an orderly stop may take before the process ends without it.",
+      group,
+    }),
+    drainDelayMs: setting({
+      name: "drain-delay",
+      kind: durationMs({ min: 0, max: 600_000 }),
+      default: "0s",
+      doc:
+        "How long everything goes on after the order to stop, while health says stopping, so that " +
+        "clients and balancers have time to look elsewhere. shutdown-timeout counts from then on.",
+      group,
+    }),
+    healthWriteTimeoutMs: setting({
+      name: "health-write-timeout",
+      kind: durationMs({ min: 1, max: 60_000 }),
+      default: "2s",
+      doc:
+        "How long the disk may take to answer a write before health says storage_slow, and a write " +
+        "probe write_probe_slow.",
       group,
     }),
     workers: setting({

@@ -2,28 +2,43 @@
  * Readiness: whether the broker takes publishes and serves consumers, and if not, why. Pure: the facts
  * of a moment go in, what `/v1/health` says comes out.
  *
- * | Code            | Status      | Accepting | Delivering |
- * |-----------------|-------------|-----------|------------|
- * | `recovering`    | unavailable | no        | no         |
- * | `draining`      | unavailable | no        | no         |
- * | `storage_fault` | unavailable | no        | no         |
- * | `log_stalled`   | degraded    | no        | yes        |
- * | `disk_pressure` | degraded    | no        | yes        |
- * | `damaged`       | degraded    | yes       | yes        |
+ * | Code                 | Status      | Accepting | Delivering |
+ * |----------------------|-------------|-----------|------------|
+ * | `recovering`         | unavailable | no        | no         |
+ * | `stopping`           | unavailable | no        | no         |
+ * | `storage_fault`      | unavailable | no        | no         |
+ * | `delivery_frozen`    | unavailable | no        | no         |
+ * | `draining`           | degraded    | no        | yes        |
+ * | `storage_slow`       | degraded    | no        | yes        |
+ * | `log_stalled`        | degraded    | no        | yes        |
+ * | `disk_pressure`      | degraded    | no        | yes        |
+ * | `damaged`            | degraded    | yes       | yes        |
+ * | `write_probe_failed` | unavailable | no        |            |
+ * | `write_probe_slow`   | unavailable | no        |            |
  *
- * The worst reason decides the status. A broker that refuses publishes for want of space is no more
- * than degraded: only its consumers can free space, so they must still be led to it.
+ * The worst reason decides the status. A broker that refuses publishes, for want of space or because it
+ * drains, is no more than degraded: only its consumers can free space or empty it, so they must still be
+ * led to it. The last two are there only for whoever asks for a probe.
  */
 import { unreachable } from "@sluice/shared/runtime";
+
+const SLOW_TEXT = "the disk has not answered a write of the log for too long";
 
 /** Why not all is well. */
 export type HealthCode =
   | "recovering"
-  | "draining"
+  | "stopping"
   | "storage_fault"
+  | "delivery_frozen"
+  | "draining"
+  | "storage_slow"
   | "log_stalled"
   | "disk_pressure"
-  | "damaged";
+  | "damaged"
+  | ProbeFailure;
+
+/** What a probe by writing may come to, other than well. */
+export type ProbeFailure = "write_probe_failed" | "write_probe_slow";
 
 export type HealthStatus = "ok" | "degraded" | "unavailable";
 
@@ -45,6 +60,8 @@ export interface Health {
   readonly version: string;
   /** While recovering, once it is known how much there is to read. */
   readonly recovery?: { readonly replayed_bytes: number; readonly total_bytes: number };
+  /** How long the write that was asked for has taken, or takes. */
+  readonly write_probe?: { readonly duration_ms: number };
 }
 
 /** Something that holds since `sinceMs` (Unix ms). */
@@ -56,7 +73,14 @@ export interface Lasting {
 /** A broker at one moment. */
 export interface HealthFacts {
   readonly version: string;
-  readonly exiting: boolean;
+  /** It was told to end. */
+  readonly stopping: boolean;
+  /** Since when it drains, Unix ms; null when it does not. */
+  readonly drainingSinceMs: number | null;
+  /** It drains and delivers nothing new. */
+  readonly deliveryFrozen: boolean;
+  /** Since when the disk has owed the answer to a write or sync for too long, Unix ms; else null. */
+  readonly slowSinceMs: number | null;
   /** Why the log takes no more writes. */
   readonly failure: Lasting | null;
   /** Why the disk guard refuses publishes. */
@@ -87,8 +111,12 @@ export interface RecoveryFacts {
 /** Judges a broker that has recovered. */
 export function judgeHealth(facts: HealthFacts): Health {
   const reasons: HealthReason[] = [];
-  if (facts.exiting) reasons.push({ code: "draining", message: "the broker is stopping" });
+  if (facts.stopping) reasons.push({ code: "stopping", message: "the broker is stopping" });
   if (facts.failure !== null) reasons.push(lasting("storage_fault", facts.failure));
+  reasons.push(...drainReasons(facts));
+  if (facts.slowSinceMs !== null) {
+    reasons.push(lasting("storage_slow", { message: SLOW_TEXT, sinceMs: facts.slowSinceMs }));
+  }
   if (facts.stalled !== null) reasons.push({ code: "log_stalled", message: facts.stalled });
   if (facts.pressure !== null) reasons.push(lasting("disk_pressure", facts.pressure));
   const damage = damageText(facts);
@@ -115,6 +143,30 @@ export function recoveringHealth(facts: RecoveryFacts): Health {
   return { ...health, recovery };
 }
 
+/** What is said when a probe by writing was asked for, and has come to this. */
+export function probedHealth(
+  health: Health,
+  durationMs: number,
+  failure: { readonly code: ProbeFailure; readonly message: string } | null,
+): Health {
+  const write_probe = { duration_ms: Math.round(durationMs * 1000) / 1000 };
+  if (failure === null) return { ...health, write_probe };
+  return {
+    ...health,
+    status: "unavailable",
+    accepting: false,
+    reasons: [...health.reasons, failure],
+    write_probe,
+  };
+}
+
+function drainReasons({ drainingSinceMs: sinceMs, deliveryFrozen }: HealthFacts): HealthReason[] {
+  if (sinceMs === null) return [];
+  const draining = lasting("draining", { message: "publishes are refused by request", sinceMs });
+  if (!deliveryFrozen) return [draining];
+  return [{ code: "delivery_frozen", message: "deliveries are frozen by request" }, draining];
+}
+
 function verdict(version: string, reasons: readonly HealthReason[]): Health {
   let status: HealthStatus = "ok";
   let accepting = true;
@@ -122,12 +174,15 @@ function verdict(version: string, reasons: readonly HealthReason[]): Health {
   for (const { code } of reasons) {
     switch (code) {
       case "recovering":
-      case "draining":
+      case "stopping":
       case "storage_fault":
+      case "delivery_frozen":
         status = "unavailable";
         accepting = false;
         delivering = false;
         break;
+      case "draining":
+      case "storage_slow":
       case "log_stalled":
       case "disk_pressure":
         if (status === "ok") status = "degraded";
@@ -135,6 +190,11 @@ function verdict(version: string, reasons: readonly HealthReason[]): Health {
         break;
       case "damaged":
         if (status === "ok") status = "degraded";
+        break;
+      case "write_probe_failed":
+      case "write_probe_slow":
+        status = "unavailable";
+        accepting = false;
         break;
       default:
         unreachable(code);

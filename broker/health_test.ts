@@ -1,10 +1,13 @@
 /** Every reason, alone and together. */
 import { deepStrictEqual as equal } from "node:assert/strict";
-import { type HealthFacts, judgeHealth, recoveringHealth } from "./health.ts";
+import { type HealthFacts, judgeHealth, probedHealth, recoveringHealth } from "./health.ts";
 
 const WELL: HealthFacts = {
   version: "1",
-  exiting: false,
+  stopping: false,
+  drainingSinceMs: null,
+  deliveryFrozen: false,
+  slowSinceMs: null,
   failure: null,
   pressure: null,
   stalled: null,
@@ -28,9 +31,19 @@ Deno.test("a broker with nothing to say against it is ok", () => {
 });
 
 const ROWS: readonly [Partial<HealthFacts>, string, boolean, boolean, object][] = [
-  [{ exiting: true }, "unavailable", false, false, {
-    code: "draining",
+  [{ stopping: true }, "unavailable", false, false, {
+    code: "stopping",
     message: "the broker is stopping",
+  }],
+  [{ drainingSinceMs: 1500 }, "degraded", false, true, {
+    code: "draining",
+    message: "publishes are refused by request",
+    since: LATER,
+  }],
+  [{ slowSinceMs: 1500 }, "degraded", false, true, {
+    code: "storage_slow",
+    message: "the disk has not answered a write of the log for too long",
+    since: LATER,
   }],
   [{ failure: { message: "EIO", sinceMs: 1500 } }, "unavailable", false, false, {
     code: "storage_fault",
@@ -74,7 +87,10 @@ for (const [facts, status, accepting, delivering, reason] of ROWS) {
 Deno.test("the worst reason decides, and all are told", () => {
   const health = judgeHealth({
     ...WELL,
-    exiting: true,
+    stopping: true,
+    drainingSinceMs: 0,
+    slowSinceMs: 0,
+    failure: { message: "EIO", sinceMs: 0 },
     stalled: "no space",
     pressure: { message: "the disk is full", sinceMs: 0 },
     damagedMessages: 1,
@@ -82,9 +98,42 @@ Deno.test("the worst reason decides, and all are told", () => {
   equal([health.status, health.accepting, health.delivering], ["unavailable", false, false]);
   equal(
     health.reasons.map(({ code }) => code),
-    ["draining", "log_stalled", "disk_pressure", "damaged"],
+    [
+      "stopping",
+      "storage_fault",
+      "draining",
+      "storage_slow",
+      "log_stalled",
+      "disk_pressure",
+      "damaged",
+    ],
   );
 });
+
+Deno.test("a broker that drains and delivers nothing is of no use to anybody", () => {
+  const health = judgeHealth({ ...WELL, drainingSinceMs: 0, deliveryFrozen: true });
+  equal([health.status, health.accepting, health.delivering], ["unavailable", false, false]);
+  equal(health.reasons.map(({ code }) => code), ["delivery_frozen", "draining"]);
+});
+
+Deno.test("a probe that went well changes nothing and tells its duration in ms", () => {
+  const health = judgeHealth({ ...WELL, damagedMessages: 1 });
+  equal(probedHealth(health, 1.23456, null), { ...health, write_probe: { duration_ms: 1.235 } });
+});
+
+for (const code of ["write_probe_failed", "write_probe_slow"] as const) {
+  Deno.test(`${code} is unavailable and takes no publish, whatever else holds`, () => {
+    const health = judgeHealth({ ...WELL, damagedMessages: 1 });
+    const failure = { code, message: "no answer" };
+    equal(probedHealth(health, 2000, failure), {
+      ...health,
+      status: "unavailable",
+      accepting: false,
+      reasons: [...health.reasons, failure],
+      write_probe: { duration_ms: 2000 },
+    });
+  });
+}
 
 Deno.test("a start under way is unavailable and tells how far it is, once it knows", () => {
   const facts = { version: "1", sinceMs: 1500, replayedBytes: 0, totalBytes: null };

@@ -2,7 +2,8 @@
  * Starts the broker: the only place that touches arguments, environment, signals, the process and the
  * real clock, disk and network.
  *
- * Exit codes: 0 stopped as asked, 1 could not start, 2 the log failed (restart it: it recovers).
+ * Exit codes: 0 stopped as asked, 1 could not start, 2 the log failed or stopping took too long (restart
+ * it: it recovers), 3 ended at once by a second signal (the same).
  */
 import { AuthorizationFileError } from "@sluice/shared/authorization";
 import { type Address, SettingsError, startUp } from "@sluice/shared/config";
@@ -26,10 +27,11 @@ import { ListenError, TlsFilesError } from "@sluice/shared/server";
 import type { Logger } from "@sluice/shared/telemetry";
 import { brokerSettings, type BrokerValues } from "./config.ts";
 import type { HttpGet } from "./server/lookup_channels.ts";
-import { Service } from "./service.ts";
+import { Service, StartStoppedError } from "./service.ts";
 import { planWorkers } from "./workers/plan.ts";
 import { Supervisor, type WorkerProcess } from "./workers/supervisor.ts";
 
+const EXIT_HURRIED = 3;
 /** The process that a worker must not outlive. */
 const PARENT_VARIABLE = "SLUICE_WORKER_OF";
 const PARENT_LOOK_MS = 1_000;
@@ -50,9 +52,17 @@ async function main(): Promise<number> {
   const { values, origin, logger } = started;
 
   if (values.workers > 1) return await runWorkers(values, { clock, logger });
-  const asked = Promise.race([stopRequest(), parentLost(clock)]);
+  const asked = Promise.race([
+    stopRequest((signal) => {
+      logger.warn("Ending at once; what is on disk stays, the rest is delivered again", { signal });
+      Deno.exit(EXIT_HURRIED);
+    }),
+    parentLost(clock),
+  ]);
   await reclaimSockets(values.tcpAddress, values.httpAddress);
-  const service = await Service.start(
+  const stop = new AbortController();
+  void asked.then((reason) => stop.abort(reason));
+  const starting = Service.start(
     { declaration, values, hostname, nodeIdGiven: origin("nodeId") !== "default" },
     {
       disk: new SystemDisk(),
@@ -75,9 +85,15 @@ async function main(): Promise<number> {
         Deno.exit(2);
       },
     },
+    stop.signal,
   );
+  const service = await unlessStopped(starting);
+  if (service === null) {
+    logger.info("Stopped during the start", { signal: await asked });
+    return 0;
+  }
   logger.info("Stopping", { signal: await asked });
-  const cap = clock.setTimer(values.shutdownTimeoutMs, () => {
+  const cap = clock.setTimer(values.drainDelayMs + values.shutdownTimeoutMs, () => {
     logger.error("Stopping took too long; what is on disk stays, the rest is delivered again");
     Deno.exit(2);
   });
@@ -130,6 +146,16 @@ function spawnSelf(args: readonly string[]): WorkerProcess {
       }
     },
   };
+}
+
+/** Null for a start that was told to stop. */
+async function unlessStopped(starting: Promise<Service>): Promise<Service | null> {
+  try {
+    return await starting;
+  } catch (error) {
+    if (error instanceof StartStoppedError) return null;
+    throw error;
+  }
 }
 
 /** An HTTP GET with a deadline and a bound on the body; see {@linkcode HttpGet}. */

@@ -3,6 +3,7 @@
 /** Why an operation was refused. */
 export type RefusalCode =
   | "exiting"
+  | "draining"
   | "storage"
   | "throttled"
   | "sequence_too_old"

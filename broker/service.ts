@@ -2,9 +2,12 @@
  * The broker put together from its parts over the seams it is given: `main.ts` runs it in the real
  * world, a test in its own process.
  *
- * Start: HTTP (which says `recovering` so far), data folder, TCP, all of HTTP, discovery. Stop is the
- * reverse: discovery forgets us, nothing new is accepted, connections close and what they had in
- * flight goes back, everything is synced.
+ * Start: HTTP (which says `recovering` so far), data folder, TCP, all of HTTP, discovery. A start that is
+ * told to stop gives up at once: what it had begun is what a crash may interrupt as well.
+ *
+ * Stop: health says `stopping` and discovery forgets us, for `drain-delay` everything goes on; then
+ * nothing new is accepted, requests that wait for a peer are answered, publishes that were accepted too,
+ * connections close and what they had in flight goes back, everything is synced.
  */
 import type { Address } from "@sluice/shared/config";
 import type { IdentifyOptions } from "@sluice/shared/protocol";
@@ -99,6 +102,17 @@ export interface ServiceSettings {
   readonly nodeIdGiven: boolean;
 }
 
+/** A start was told to stop. */
+export class StartStoppedError extends Error {
+  override name = "StartStoppedError";
+  constructor() {
+    super("Stopped during the start");
+  }
+}
+
+/** How long a start that is told to stop lets requests be answered. */
+const START_GRACE_MS = 250;
+
 /** A running broker. */
 export class Service {
   readonly broker: Broker;
@@ -180,15 +194,32 @@ export class Service {
 
   /**
    * Opens the data folder and serves. Rejects with {@linkcode ListenError}, `TlsFilesError`, or as
-   * `Broker.open` does.
+   * `Broker.open` does; with {@linkcode StartStoppedError} when `stop` comes first. The data folder is then in
+   * use until the process ends, or the start would have been over.
    */
-  static async start(settings: ServiceSettings, seams: ServiceSeams): Promise<Service> {
+  static async start(
+    settings: ServiceSettings,
+    seams: ServiceSeams,
+    stop: AbortSignal = new AbortController().signal,
+  ): Promise<Service> {
     const { doors, recovering } = await openDoors(settings, seams);
+    const stopped = Promise.withResolvers<never>();
+    const asked = () => stopped.reject(new StartStoppedError());
+    if (stop.aborted) asked();
+    stop.addEventListener("abort", asked);
+    const opening = Service.#open(doors, recovering, settings, seams);
     try {
-      return await Service.#open(doors, recovering, settings, seams);
+      return await Promise.race([opening, stopped.promise]);
     } catch (error) {
-      await doors.abort();
+      if (!(error instanceof StartStoppedError)) {
+        await doors.abort();
+        throw error;
+      }
+      opening.then((service) => service.stop()).catch(() => {});
+      await doors.shutdown(START_GRACE_MS);
       throw error;
+    } finally {
+      stop.removeEventListener("abort", asked);
     }
   }
 
@@ -258,16 +289,21 @@ export class Service {
 
   /** Stops in order; resolves when everything is on disk and the folder is given back. */
   async stop(): Promise<void> {
-    this.broker.exiting = true;
+    const { values } = this.#settings;
+    this.broker.exit.announce();
+    const forgotten = this.#peers.stop();
+    if (values.drainDelayMs > 0) await this.#seams.clock.sleep(values.drainDelayMs);
+    await forgotten;
+    this.broker.exit.begin();
+    this.tcp.stopAccepting();
+    const graceMs = Math.min(HTTP_GRACE_MS_MAX, values.shutdownTimeoutMs / 4);
+    const answered = this.#doors.shutdown(graceMs);
     this.#lag.stop();
     await this.#statsd?.stop();
-    await this.#peers.stop();
-    this.tcp.stopAccepting();
-    const graceMs = Math.min(HTTP_GRACE_MS_MAX, this.#settings.values.shutdownTimeoutMs / 4);
-    await this.#doors.shutdown(graceMs);
     // What was accepted before is answered before its connection closes.
     await this.#unlessFailed(this.broker.storage.drain());
     await this.tcp.close();
+    await answered;
     await this.#authorization.close();
     await this.#unlessFailed(this.broker.close());
   }
@@ -459,6 +495,7 @@ export function brokerOptions(settings: ServiceSettings): BrokerOptions {
     channelsPerTopicMax: CHANNELS_PER_TOPIC_MAX,
     publishBytesMax: values.publishBytesMax,
     laggingSharePercent: values.laggingSharePercent,
+    healthWriteTimeoutMs: values.healthWriteTimeoutMs,
   };
 }
 

@@ -291,7 +291,7 @@ Deno.test("stopping answers what was accepted, refuses what is new, and waits fo
   await idle.send(pub("t", "late"));
   equal(idle.take(), ["E_PUB_FAILED PUB failed exiting", "end"]);
   match(await machine.ask("POST", "/pub?topic=t", "late"), /EXITING/);
-  equal(await machine.health(), [503, "unavailable", ["draining"]]);
+  equal(await machine.health(), [503, "unavailable", ["stopping"]]);
   equal(early.take(), []);
   finishHttp();
   await settle();

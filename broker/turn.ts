@@ -23,6 +23,7 @@ const LAGGING_MS = 1;
 export class Turn {
   readonly #clock: Clock;
   readonly #pace: LaggingPace;
+  readonly #isFrozen: () => boolean;
   readonly #schedule = new Schedule();
   #woken: Channel[] = [];
   #flushables: Flushable[] = [];
@@ -34,9 +35,11 @@ export class Turn {
   #timerMs = Infinity;
   #isStopped = false;
 
-  constructor(clock: Clock, pace: LaggingPace) {
+  /** While `isFrozen`, woken channels are not dispatched; they are to be woken again after that. */
+  constructor(clock: Clock, pace: LaggingPace, isFrozen: () => boolean = () => false) {
     this.#clock = clock;
     this.#pace = pace;
+    this.#isFrozen = isFrozen;
   }
 
   /** Dispatches `channel` after the input at hand. */
@@ -86,7 +89,7 @@ export class Turn {
           continue;
         }
         channel.woken = false;
-        const isDone = channel.dispatch(nowMs, isFree ? Infinity : SLICE_STEPS);
+        const isDone = this.#dispatch(channel, nowMs, isFree ? Infinity : SLICE_STEPS);
         if (!isDone) this.#hold(channel);
       }
     }
@@ -95,6 +98,10 @@ export class Turn {
     this.#isSettling = false;
     // What flushing has left behind.
     if (this.#woken.length > 0 || this.#flushables.length > 0) this.#settleLater();
+  }
+
+  #dispatch(channel: Channel, nowMs: number, coldSteps: number): boolean {
+    return this.#isFrozen() || channel.dispatch(nowMs, coldSteps);
   }
 
   #flush(): void {
@@ -109,7 +116,7 @@ export class Turn {
     if (this.#pace.restMs(nowMs) === 0) {
       const channel = this.#lagging.shift()!;
       channel.woken = false;
-      if (!channel.dispatch(nowMs, SLICE_STEPS)) this.#hold(channel);
+      if (!this.#dispatch(channel, nowMs, SLICE_STEPS)) this.#hold(channel);
       this.#flush();
       this.#pace.ran(nowMs, this.#clock.monoMs());
     }

@@ -28,6 +28,7 @@ import {
 import { type Broker, RefusedError } from "../broker.ts";
 import type { Channel, Topic } from "../queue/mod.ts";
 import { CONFIG_VALUE_BYTES_MAX, type ConfigAccess, configRoutes } from "./config_http.ts";
+import { drainRoutes } from "./drain_http.ts";
 import { healthRoute } from "./health_http.ts";
 import { refusal } from "./http_refusal.ts";
 import { HttpPublisher, type HttpPublisherOptions } from "./http_publish.ts";
@@ -74,7 +75,7 @@ export function brokerHttp(
   const access = new HttpAccess(options.authorization ?? openHttp(), broker, ROUTE_RULES);
   const app = nsqHttp({
     logger: broker.logger,
-    routes: brokerRoutes(broker, sessions, metrics, options, publisher)
+    routes: brokerRoutes(broker, sessions, metrics, options, publisher, access.guarded.bind(access))
       .map((route) => access.guarded(route)),
   });
   const permitted = async (
@@ -106,6 +107,7 @@ export function brokerRoutes(
   metrics: MetricsRegistry,
   options: HttpOptions,
   publisher = new HttpPublisher(broker, options),
+  guarded?: (route: HttpRoute) => HttpRoute,
 ): HttpRoute[] {
   return [
     ...new Door(broker, sessions, metrics, options).routes(),
@@ -116,7 +118,8 @@ export function brokerRoutes(
       options,
       options.registryRevision ?? new RegistryRevision(broker.random),
     ),
-    healthRoute(broker),
+    ...drainRoutes(broker),
+    healthRoute(broker, guarded),
     ...nativeRoutes(broker, options),
     { method: "POST", path: "/pub", handle: ({ request }) => publisher.publish(request) },
     { method: "POST", path: "/mpub", handle: ({ request }) => publisher.publishMany(request) },

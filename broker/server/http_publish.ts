@@ -26,7 +26,7 @@ import { InvariantError } from "@sluice/shared/runtime";
 import { type Broker, type LargeUpload, type Origin, PRODUCER_ATTRIBUTE_BYTES } from "../broker.ts";
 import type { Topic } from "../queue/mod.ts";
 import { ChunkReader } from "./chunk_reader.ts";
-import { refusal, THROTTLED } from "./http_refusal.ts";
+import { DRAINING, refusal, THROTTLED } from "./http_refusal.ts";
 
 /** Limits of publishing over HTTP. */
 export interface HttpPublisherOptions {
@@ -39,7 +39,7 @@ export interface HttpPublisherOptions {
   readonly bodyTimeoutMs: number;
 }
 
-/** When a publish that was refused for want of disk space may be tried again. */
+/** When a publish that was refused for want of disk space, or by a drain, may be tried again. */
 const RETRY_AFTER: readonly [string, string][] = [["Retry-After", "1"]];
 const PRODUCER_HEADER = "Sluice-Producer";
 const SEQUENCE_HEADER = "Sluice-Sequence";
@@ -94,7 +94,9 @@ export class HttpPublisher {
       isLate = true;
       reader.cancel().catch(() => {});
     };
+    broker.exit.add(late);
     if (!broker.stage(gatheredMax)) {
+      broker.exit.remove(late);
       await reader.cancel();
       return errorReply(429, "TOO_MANY_BYTES");
     }
@@ -110,7 +112,7 @@ export class HttpPublisher {
       const origin = await this.#origin(request);
       while (true) {
         const chunk = await reader.read().catch(() => undefined);
-        if (isLate || chunk === undefined) throw new HttpError(408, "BODY_INCOMPLETE");
+        if (isLate || chunk === undefined) throw this.#incomplete();
         if (chunk === null) break;
         const before = bytes;
         bytes += chunk.length;
@@ -157,6 +159,7 @@ export class HttpPublisher {
       return httpErrorReply(refused);
     } finally {
       timer.cancel();
+      broker.exit.remove(late);
       upload?.abandon();
       broker.unstage(gatheredMax);
     }
@@ -219,15 +222,25 @@ export class HttpPublisher {
 
   async #receive(request: Request, bytesMax: number, tooLarge: string): Promise<Uint8Array> {
     const late = new AbortController();
-    const timer = this.#broker.clock.setTimer(this.#options.bodyTimeoutMs, () => late.abort());
+    const abort = () => late.abort();
+    const { clock, exit } = this.#broker;
+    const timer = clock.setTimer(this.#options.bodyTimeoutMs, abort);
+    exit.add(abort);
     try {
       const body = await readBody(request, bytesMax, late.signal);
       if (body.kind === "too_large") throw new HttpError(413, tooLarge);
-      if (body.kind === "cut") throw new HttpError(408, "BODY_INCOMPLETE");
+      if (body.kind === "cut") throw this.#incomplete();
       return body.bytes;
     } finally {
+      exit.remove(abort);
       timer.cancel();
     }
+  }
+
+  /** For a body that has not arrived whole: nobody waits for the rest of it once the broker stops. */
+  #incomplete(): HttpError {
+    if (this.#broker.exiting) return new HttpError(503, "EXITING");
+    return new HttpError(408, "BODY_INCOMPLETE");
   }
 
   /** Throws `HttpError` while publishes are refused, to a topic if one is given. */
@@ -382,5 +395,5 @@ function okReply(isRepeat: boolean): Response {
 }
 
 function httpErrorReply({ status, code }: HttpError): Response {
-  return errorReply(status, code, code === THROTTLED ? RETRY_AFTER : []);
+  return errorReply(status, code, code === THROTTLED || code === DRAINING ? RETRY_AFTER : []);
 }

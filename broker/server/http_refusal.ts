@@ -5,6 +5,8 @@ import { RefusedError } from "../broker.ts";
 
 /** The code of a publish that is refused for want of disk space. It may be tried again. */
 export const THROTTLED = "THROTTLED";
+/** The code of a publish that is refused because the broker drains. It may go to another one. */
+export const DRAINING = "DRAINING";
 
 /** The HTTP error for a refused operation. A broken invariant is thrown on: the service must stop. */
 export function refusal(error: unknown): HttpError {
@@ -13,6 +15,8 @@ export function refusal(error: unknown): HttpError {
   switch (error.code) {
     case "exiting":
       return new HttpError(503, "EXITING");
+    case "draining":
+      return new HttpError(503, DRAINING);
     case "storage":
       return new HttpError(503, "STORAGE_FAULT");
     case "throttled":

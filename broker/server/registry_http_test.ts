@@ -86,7 +86,7 @@ Deno.test("GET /v1/registry/head says at once that a broker which stops is not r
     const { get } = door(world);
     world.broker.exiting = true;
     const { publish_ready, consume_ready, reasons } = await get("/v1/registry/head");
-    equal([publish_ready, consume_ready, reasons], [false, false, ["draining"]]);
+    equal([publish_ready, consume_ready, reasons], [false, false, ["stopping"]]);
     world.broker.exiting = false;
   }));
 

@@ -11,6 +11,7 @@ const PUBLISH: RouteNeed = { scope: "publish", on: "topic" };
 export const ROUTE_RULES: RouteRules = {
   "GET /ping": "open",
   "GET /v1/health": "open",
+  "GET /v1/health?probe=write": READ,
   "GET /v1/openapi.json": READ,
   "GET /v1/capabilities": READ,
   "GET /info": READ,
@@ -34,6 +35,8 @@ export const ROUTE_RULES: RouteRules = {
   "POST /v1/storage/scrub": ADMIN,
   "GET /v1/topics/:topic/policy": { scope: "read", on: "topic" },
   "PUT /v1/topics/:topic/policy": TOPIC_ADMIN,
+  "GET /v1/drain": READ,
+  "POST /v1/drain": ADMIN,
   "GET /v1/registry/head": READ,
   "GET /v1/registry": READ,
 };

@@ -248,7 +248,7 @@ export class Storage {
         stalled: (error) => this.#stalled(error),
         failed: (error) => this.#owner.failed(error),
       },
-      { ringBytes: options.ringBytes, fileBytes: options.logFileBytes },
+      { ringBytes: options.ringBytes, fileBytes: options.logFileBytes, clock },
       { end: recovered.end, fileStart: recovered.fileStart, epoch: folder.epoch },
     );
     this.reader = new LogReader(this.log, store, {

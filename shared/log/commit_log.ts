@@ -24,7 +24,7 @@
  *   written before is synced first, so that it does not wait as well.
  */
 import { crc32 } from "node:zlib";
-import { invariant } from "../runtime/mod.ts";
+import { type Clock, invariant } from "../runtime/mod.ts";
 import {
   BLOCK_HEADER_BYTES,
   RECORD_ALIGN_BYTES,
@@ -43,6 +43,8 @@ export interface CommitLogOptions {
   readonly ringBytes: number;
   /** A file that has reached this size is sealed and the next group starts a new one. */
   readonly fileBytes: number;
+  /** Tells {@linkcode CommitLog.askedMs}; nothing is told without. */
+  readonly clock?: Pick<Clock, "monoMs">;
 }
 
 /** Who writes a log. Called on the event loop, never from inside `begin` or `finish`. */
@@ -99,6 +101,7 @@ export class CommitLog {
   #running = false;
   #error: Error | null = null;
   #stalled: LogError | null = null;
+  #askedMs: number | null = null;
   #roomWaiters: (() => void)[] = [];
   #idleWaiters: (() => void)[] = [];
 
@@ -164,6 +167,11 @@ export class CommitLog {
   /** Set while the group under way waits for space on the disk, or for a descriptor. */
   get stalled(): LogError | null {
     return this.#stalled;
+  }
+
+  /** Since when the disk owes the answer to a write or a sync, monotonic ms; null when it owes none. */
+  get askedMs(): number | null {
+    return this.#askedMs;
   }
 
   /** Whether `bytes` more of publishes fit below the bound on bytes that are not durable. */
@@ -296,7 +304,7 @@ export class CommitLog {
     const before = this.#store.files.at(-1);
     while (true) {
       try {
-        await this.#store.write(parts, rolls);
+        await this.#asked(this.#store.write(parts, rolls));
         break;
       } catch (error) {
         await this.#untilSpace(error);
@@ -312,12 +320,22 @@ export class CommitLog {
   async #sync(): Promise<void> {
     const end = this.#writtenEnd;
     if (end === this.#durableEnd) return;
-    await this.#store.sync();
+    await this.#asked(this.#store.sync());
     this.#durableEnd = end;
     const waiters = this.#roomWaiters;
     this.#roomWaiters = [];
     this.#owner.durable(end);
     for (const wake of waiters) wake();
+  }
+
+  /** Notes for how long the disk takes. */
+  async #asked(answer: Promise<void>): Promise<void> {
+    this.#askedMs = this.#options.clock?.monoMs() ?? null;
+    try {
+      await answer;
+    } finally {
+      this.#askedMs = null;
+    }
   }
 
   /** Waits until a group that found the disk full may be tried again; throws any other failure. */

@@ -1,10 +1,22 @@
 /** The signals that ask a service to stop. */
 
-/** Resolves with the first of SIGTERM and SIGINT; from the call on they do not end the process. */
-export function stopRequest(): Promise<string> {
+/** A second signal within this time is taken for the first one: a terminal and a supervisor both send it. */
+const SAME_MS = 500;
+
+/**
+ * Resolves with the first of SIGTERM and SIGINT; from the call on they do not end the process. `again` is
+ * called with each that comes later: whoever sends it does not want to wait.
+ */
+export function stopRequest(again: (signal: string) => void = () => {}): Promise<string> {
+  let askedMs: number | null = null;
   return new Promise((resolve) => {
     for (const signal of ["SIGTERM", "SIGINT"] as const) {
-      Deno.addSignalListener(signal, () => resolve(signal));
+      Deno.addSignalListener(signal, () => {
+        const nowMs = performance.now();
+        if (askedMs !== null && nowMs - askedMs >= SAME_MS) return again(signal);
+        askedMs ??= nowMs;
+        resolve(signal);
+      });
     }
   });
 }

@@ -90,8 +90,12 @@ export class HttpListener {
     this.#wake();
   }
 
-  /** Stops accepting; requests under way have `graceMs` to be answered, or they are cut off. */
+  /**
+   * Stops accepting; requests under way have `graceMs` to be answered, or they are cut off. Those that wait
+   * for the service wait no longer.
+   */
   async shutdown(clock: Clock, graceMs: number): Promise<void> {
+    this.#wake();
     const grace = clock.setTimer(graceMs, () => this.#abort.abort());
     await this.#server.shutdown();
     grace.cancel();
