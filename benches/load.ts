@@ -5,12 +5,13 @@
  *
  * ```
  * load.ts publish --address H:P --topic T --connections N --batch B --bytes S [--messages M]
- *   --seconds D
+ *   --seconds D --topics K
  * load.ts consume --address H:P --topic T --channel C --connections N --rdy R --messages M --seconds D
  * ```
  *
- * `publish` sends PUB (batch 1) or MPUB and waits for each OK before the next. `consume` finishes
- * every message. Both end after M messages or D seconds.
+ * `publish` sends PUB (batch 1) or MPUB and waits for each OK before the next; with K topics, T-0 to
+ * T-(K-1), each connection goes from one to the next. `consume` finishes every message; with
+ * `--channel-each` connection I consumes channel CI. Both end after M messages or D seconds.
  */
 import { parseArgs } from "node:util";
 import {
@@ -51,6 +52,8 @@ const { positionals: [mode], values } = parseArgs({
     seconds: { type: "string", default: "3" },
     rdy: { type: "string", default: "200" },
     messages: { type: "string", default: "0" },
+    topics: { type: "string", default: "1" },
+    "channel-each": { type: "boolean", default: false },
   },
 });
 const connections = Number(values.connections);
@@ -75,16 +78,21 @@ async function writeAll(connection: Deno.TcpConn, bytes: Uint8Array): Promise<vo
 async function publish(): Promise<number> {
   const body = new Uint8Array(Number(values.bytes)).fill(0x61);
   const batch = Number(values.batch);
-  const command = batch === 1
-    ? encodePub(values.topic, body)
-    : encodeMpub(values.topic, new Array<Uint8Array>(batch).fill(body));
+  const topics = Number(values.topics);
+  const commands = Array.from({ length: topics }, (_, index) => {
+    const topic = topics === 1 ? values.topic : `${values.topic}-${index}`;
+    return batch === 1
+      ? encodePub(topic, body)
+      : encodeMpub(topic, new Array<Uint8Array>(batch).fill(body));
+  });
   const wanted = Number(values.messages);
   let sent = 0;
   const counts = await Promise.all(
-    Array.from({ length: connections }, async () => {
+    Array.from({ length: connections }, async (_, index) => {
       const connection = await open();
       const decoder = new FrameDecoder(1 << 20);
       const buffer = new Uint8Array(4096);
+      let next = index;
       let count = 0;
       let pending = 1; // The reply to IDENTIFY.
       while (true) {
@@ -102,7 +110,8 @@ async function publish(): Promise<number> {
         if (pending > 0) continue;
         if (performance.now() >= deadlineMs || (wanted > 0 && sent >= wanted)) break;
         sent += batch;
-        await writeAll(connection, command);
+        await writeAll(connection, commands[next % topics]!);
+        next += connections;
         pending = 1;
         count += batch;
       }
@@ -123,10 +132,11 @@ async function consume(): Promise<number> {
   };
   const timer = setTimeout(finish, Number(values.seconds) * 1000);
   await Promise.all(
-    Array.from({ length: connections }, async () => {
+    Array.from({ length: connections }, async (_, index) => {
       const connection = await open();
       opened.add(connection);
-      await writeAll(connection, encodeSub(values.topic, values.channel));
+      const channel = values["channel-each"] ? `${values.channel}${index}` : values.channel;
+      await writeAll(connection, encodeSub(values.topic, channel));
       await writeAll(connection, encodeRdy(Number(values.rdy)));
       const decoder = new FrameDecoder(2 << 20);
       const buffer = new Uint8Array(READ_BYTES);

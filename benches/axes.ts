@@ -1,0 +1,238 @@
+/**
+ * `deno task bench:axes`: how the broker's figures change along one axis at a time: topics,
+ * connections, channels, size of bodies, RDY, several brokers on one machine. Each curve is to be flat,
+ * or docs/PERFORMANCE.md says why not. Every point has a fresh process and an empty folder; rounds
+ * alternate over the points. Figures go to docs/perf/axes.json, curves to docs/perf/*.svg.
+ */
+import { parseArgs } from "node:util";
+import type { LoadResult } from "./load.ts";
+import { plotSvg } from "./plot.ts";
+import { median, showFigure } from "./summary.ts";
+import { type RunningTarget, sluiceTarget, startTarget } from "./targets.ts";
+
+const HELP = `Measures the broker along one axis at a time.
+
+  deno task bench:axes [--rounds N] [--seconds S] [--only TEXT] [--write]
+
+  --rounds N   rounds of each point (default 3); medians are shown
+  --seconds S  length of a run (default 2)
+  --only TEXT  only axes whose name contains TEXT
+  --write      writes docs/perf/axes.json and the plots
+`;
+const ROOT = new URL("..", import.meta.url).pathname.replace(/\/$/, "");
+const BACKLOG = 300_000;
+/** Creating as many topics takes a while by itself. */
+const TOPICS = [1, 100, 1_000, 10_000];
+
+interface Axis {
+  readonly name: string;
+  readonly file: string;
+  readonly xLabel: string;
+  readonly yLabel: string;
+  readonly points: readonly number[];
+  run(running: RunningTarget, x: number, seconds: number): Promise<number>;
+}
+
+const AXES: readonly Axis[] = [
+  {
+    name: "PUB from 64 connections, over topics",
+    file: "topics",
+    xLabel: "topics",
+    yLabel: "messages/s",
+    points: TOPICS,
+    run: (running, topics, seconds) => published(running, { connections: 64, topics, seconds }),
+  },
+  {
+    name: "MPUB x100 from 16 connections, over topics",
+    file: "topics-batched",
+    xLabel: "topics",
+    yLabel: "messages/s",
+    points: TOPICS,
+    run: (running, topics, seconds) =>
+      published(running, { connections: 16, batch: 100, topics, seconds }),
+  },
+  {
+    name: "PUB, over connections",
+    file: "connections",
+    xLabel: "connections, each waits for its OK",
+    yLabel: "messages/s",
+    points: [1, 4, 16, 64, 256, 1_000],
+    run: (running, connections, seconds) => published(running, { connections, seconds }),
+  },
+  {
+    name: "deliveries to all channels of a topic, RDY 200",
+    file: "channels",
+    xLabel: "channels, a consumer each",
+    yLabel: "deliveries/s",
+    points: [1, 10, 100],
+    run: (running, channels) => fannedOut(running, channels),
+  },
+  {
+    name: "PUB from 16 connections, over the size of bodies",
+    file: "bodies",
+    xLabel: "bytes of a body",
+    yLabel: "MB/s",
+    points: [20, 200, 2_000, 20_000, 200_000, 2 ** 20],
+    run: async (running, bytes, seconds) =>
+      await published(running, { connections: 16, bytes, seconds }) * bytes / 1e6,
+  },
+  {
+    name: "consume a backlog, 1 consumer, over RDY",
+    file: "rdy",
+    xLabel: "RDY",
+    yLabel: "messages/s",
+    points: [1, 10, 200, 2_500],
+    run: async (running, rdy) => {
+      const backlog = rdy === 1 ? BACKLOG / 10 : BACKLOG;
+      await created(running, 1);
+      await filled(running, backlog);
+      return await consumed(running, 0, rdy, backlog);
+    },
+  },
+];
+
+async function load(args: readonly string[]): Promise<LoadResult> {
+  const { success, stdout, stderr } = await new Deno.Command(Deno.execPath(), {
+    args: ["run", "--allow-net", `${ROOT}/benches/load.ts`, ...args],
+    stdin: "null",
+  }).output();
+  if (!success) throw new Error(`Cannot load: ${new TextDecoder().decode(stderr).trim()}`);
+  return JSON.parse(new TextDecoder().decode(stdout)) as LoadResult;
+}
+
+async function published(
+  { tcpAddress }: RunningTarget,
+  { connections = 16, batch = 1, topics = 1, bytes = 200, seconds = 2 },
+): Promise<number> {
+  const args = [
+    "publish",
+    `--address=${tcpAddress}`,
+    `--connections=${connections}`,
+    `--batch=${batch}`,
+    `--topics=${topics}`,
+    `--bytes=${bytes}`,
+  ];
+  // Topics are made by their first message, which is not what is measured.
+  if (topics > 1) await load([...args, `--messages=${topics * batch}`, "--seconds=60"]);
+  return (await load([...args, `--seconds=${seconds}`])).messagesPerSecond;
+}
+
+async function created({ httpAddress }: RunningTarget, channels: number): Promise<void> {
+  const paths = ["topic/create?topic=bench"];
+  for (let index = 0; index < channels; index++) {
+    paths.push(`channel/create?topic=bench&channel=bench-${index}`);
+  }
+  for (const path of paths) {
+    const response = await fetch(`http://${httpAddress}/${path}`, { method: "POST" });
+    await response.body?.cancel();
+  }
+}
+
+async function filled({ tcpAddress }: RunningTarget, messages: number): Promise<void> {
+  await load([
+    "publish",
+    `--address=${tcpAddress}`,
+    "--connections=4",
+    "--batch=100",
+    `--messages=${messages}`,
+    "--seconds=60",
+  ]);
+}
+
+async function consumed(
+  { tcpAddress }: RunningTarget,
+  channel: number,
+  rdy: number,
+  messages: number,
+): Promise<number> {
+  const result = await load([
+    "consume",
+    `--address=${tcpAddress}`,
+    `--channel=bench-${channel}`,
+    `--rdy=${rdy}`,
+    `--messages=${messages}`,
+    "--seconds=60",
+  ]);
+  return result.messagesPerSecond;
+}
+
+/** All channels drain the same backlog at once, from one load process. */
+async function fannedOut(running: RunningTarget, channels: number): Promise<number> {
+  const messages = Math.floor(BACKLOG / channels);
+  await created(running, channels);
+  await filled(running, messages);
+  const result = await load([
+    "consume",
+    `--address=${running.tcpAddress}`,
+    `--connections=${channels}`,
+    "--channel=bench-",
+    "--channel-each",
+    "--rdy=200",
+    `--messages=${messages * channels}`,
+    "--seconds=60",
+  ]);
+  return result.messagesPerSecond;
+}
+
+async function main(): Promise<void> {
+  const { values } = parseArgs({
+    options: {
+      rounds: { type: "string", default: "3" },
+      seconds: { type: "string", default: "2" },
+      only: { type: "string", default: "" },
+      write: { type: "boolean", default: false },
+      help: { type: "boolean", default: false },
+    },
+  });
+  if (values.help) return console.log(HELP);
+  const axes = AXES.filter(({ name, file }) =>
+    name.includes(values.only) || file.includes(values.only)
+  );
+  const figures = new Map<string, number[]>();
+  for (let round = 1; round <= Number(values.rounds); round++) {
+    for (const axis of axes) {
+      for (const x of axis.points) {
+        const running = await startTarget(sluiceTarget(ROOT));
+        try {
+          const figure = await axis.run(running, x, Number(values.seconds));
+          const key = `${axis.file} ${x}`;
+          figures.set(key, [...figures.get(key) ?? [], figure]);
+          console.error(
+            `round ${round}  ${axis.file.padEnd(16)} ${String(x).padStart(8)} ${
+              showFigure(figure)
+            }`,
+          );
+        } finally {
+          await running.stop();
+        }
+      }
+    }
+  }
+  const document: Record<string, Record<string, number>> = {};
+  for (const axis of axes) {
+    const points = axis.points.map((x) =>
+      [x, median(figures.get(`${axis.file} ${x}`) ?? [])] as const
+    );
+    document[axis.file] = Object.fromEntries(points.map(([x, y]) => [x, Math.round(y)]));
+    console.log(`\n| ${axis.xLabel} | ${points.map(([x]) => x).join(" | ")} |`);
+    console.log(`|---|${points.map(() => "---:").join("|")}|`);
+    console.log(
+      `| ${axis.name}, ${axis.yLabel} | ${points.map(([, y]) => showFigure(y)).join(" | ")} |`,
+    );
+    if (!values.write) continue;
+    await Deno.mkdir(`${ROOT}/docs/perf`, { recursive: true });
+    const { xLabel, yLabel, name } = axis;
+    await Deno.writeTextFile(
+      `${ROOT}/docs/perf/${axis.file}.svg`,
+      plotSvg({ title: name, xLabel, yLabel, series: [{ name: "sluice", points }] }),
+    );
+  }
+  if (values.write) {
+    await Deno.writeTextFile(
+      `${ROOT}/docs/perf/axes.json`,
+      JSON.stringify(document, null, 2) + "\n",
+    );
+  }
+}
+
+await main();
