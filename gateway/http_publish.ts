@@ -110,7 +110,8 @@ export class HttpPublisher {
     const declared = Number(request.headers.get("content-length") ?? bytesMax);
     const refused = this.#refusal(request, declared, bytesMax, tooLarge);
     if (refused !== null) {
-      await request.body?.cancel();
+      // Who is gone meanwhile cannot be told anything.
+      await request.body?.cancel().catch(() => {});
       return refused;
     }
     try {
