@@ -58,9 +58,10 @@ export const SPOOLED_HEADER = "Sluice-Spooled";
 const KEY_HEADER = "Sluice-Key";
 const PRODUCER_HEADERS = ["Sluice-Producer", "Sluice-Sequence"];
 const KEY_CHARACTERS_MAX = 256;
-const RETRY_AFTER: readonly [string, string][] = [["Retry-After", "1"]];
+type Headers = readonly [string, string][];
+const RETRY_AFTER: Headers = [["Retry-After", "1"]];
 /** Asks the client for another connection next time. */
-const CONNECTION_CLOSE: readonly [string, string][] = [["Connection", "close"]];
+const CONNECTION_CLOSE: Headers = [["Connection", "close"]];
 
 /** See the module. */
 export class HttpPublisher {
@@ -108,7 +109,7 @@ export class HttpPublisher {
     const { receiving, clock, logger, isStopping } = this.#seams;
     const close = isStopping() ? CONNECTION_CLOSE : [];
     const declared = Number(request.headers.get("content-length") ?? bytesMax);
-    const refused = this.#refusal(request, declared, bytesMax, tooLarge);
+    const refused = this.#refusal(request, declared, bytesMax, tooLarge, close);
     if (refused !== null) {
       // Who is gone meanwhile cannot be told anything.
       await request.body?.cancel().catch(() => {});
@@ -141,14 +142,16 @@ export class HttpPublisher {
     declared: number,
     bytesMax: number,
     tooLarge: string,
+    close: Headers,
   ): Response | null {
     const { receiving, publisher } = this.#seams;
-    if (!(declared <= bytesMax)) return errorReply(413, tooLarge);
+    if (!(declared >= 0 && declared <= bytesMax)) return errorReply(413, tooLarge, close);
     if (PRODUCER_HEADERS.some((name) => request.headers.has(name))) {
-      return errorReply(501, "SEQUENCES_NOT_FORWARDED");
+      return errorReply(501, "SEQUENCES_NOT_FORWARDED", close);
     }
-    if (!publisher.hasRoom(declared)) return errorReply(429, "THROTTLED", RETRY_AFTER);
-    return receiving.take(declared) ? null : errorReply(429, "TOO_MANY_BYTES", RETRY_AFTER);
+    const later = [...close, ...RETRY_AFTER];
+    if (!publisher.hasRoom(declared)) return errorReply(429, "THROTTLED", later);
+    return receiving.take(declared) ? null : errorReply(429, "TOO_MANY_BYTES", later);
   }
 
   async #receive(request: Request, bytesMax: number, tooLarge: string): Promise<Uint8Array> {
@@ -182,7 +185,7 @@ function singles(body: Uint8Array, parts: BatchParts): Piece[] {
   }));
 }
 
-function reply(outcome: Outcome, headers: readonly [string, string][]): Response {
+function reply(outcome: Outcome, headers: Headers): Response {
   switch (outcome.kind) {
     case "confirmed":
       return textReply("OK", 200, headers);
