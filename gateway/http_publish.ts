@@ -115,6 +115,11 @@ export class HttpPublisher {
       await request.body?.cancel().catch(() => {});
       return refused;
     }
+    let stagedBytes = declared;
+    const unstage = () => {
+      receiving.giveBack(stagedBytes);
+      stagedBytes = 0;
+    };
     try {
       const body = await this.#receive(request, bytesMax, tooLarge);
       const query = publishQuery(request.url);
@@ -122,17 +127,17 @@ export class HttpPublisher {
       const { topic, list } = read(body, query, deferMs > 0);
       const dueWallMs = deferMs === 0 ? 0 : clock.wallMs() + deferMs;
       const key = (request.headers.get(KEY_HEADER) ?? "").slice(0, KEY_CHARACTERS_MAX);
-      const outcome = await this.#publish(
-        list.map((piece) => ({ ...piece, topic, dueWallMs, key })),
-      );
-      return reply(outcome, close);
+      const outcome = this.#publish(list.map((piece) => ({ ...piece, topic, dueWallMs, key })));
+      // From here on the publisher counts it.
+      unstage();
+      return reply(await outcome, close);
     } catch (error) {
       if (error instanceof HttpError) return errorReply(error.status, error.code, close);
       if (error instanceof InvariantError) throw error;
       logger.error("Cannot publish over HTTP", { error: String(error) });
       return errorReply(500, "INTERNAL_ERROR", close);
     } finally {
-      receiving.giveBack(declared);
+      unstage();
     }
   }
 
