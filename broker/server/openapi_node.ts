@@ -1,6 +1,7 @@
 /** The native routes about the broker as a whole, for the description of the HTTP API. */
 import type { Operations } from "./openapi.ts";
 import {
+  BOOLEAN,
   choice,
   INTEGER,
   map,
@@ -32,9 +33,34 @@ const POLICY: Schema = object({ ...POLICY_FIELDS, held_bytes: INTEGER });
 export const NODE_OPERATIONS: Operations = {
   "GET /v1/health": {
     summary: "Readiness, and why not.",
+    query: {
+      probe: {
+        schema: choice(["write"]),
+        description: "Write a record that means nothing first, and tell how long that took.",
+      },
+    },
     answers: {
       200: { description: "The broker is of use.", schema: reference("Health") },
       503: { description: "It is of none now.", schema: reference("Health") },
+    },
+    refusals: { 400: ["INVALID_PROBE"], 429: ["TOO_MANY_PROBES"] },
+  },
+  "GET /v1/drain": {
+    summary: "Whether the broker drains, and how far it has come.",
+    answers: { 200: { description: "What is left.", schema: reference("Drain") } },
+  },
+  "POST /v1/drain": {
+    summary: "Has the broker drain, or not any more.",
+    body: object(
+      { enabled: BOOLEAN, freeze_deliveries: BOOLEAN },
+      ["enabled", "freeze_deliveries"],
+    ),
+    answers: { 200: { description: "It holds, and is on disk.", schema: reference("Drain") } },
+    refusals: {
+      400: ["INVALID_DRAIN"],
+      408: ["BODY_INCOMPLETE"],
+      413: ["BODY_TOO_BIG"],
+      503: ["STORAGE_FAULT", "EXITING"],
     },
   },
   "GET /v1/openapi.json": {

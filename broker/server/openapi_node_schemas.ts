@@ -19,7 +19,21 @@ const HEALTH: Schema = object({
   reasons: array(object({ code: TEXT, message: TEXT, since: TEXT }, ["since"])),
   version: TEXT,
   recovery: object({ replayed_bytes: INTEGER, total_bytes: INTEGER }),
-}, ["recovery"]);
+  write_probe: object({ duration_ms: NUMBER }),
+}, ["recovery", "write_probe"]);
+
+const DRAIN: Schema = object({
+  draining: told("Publishes are refused.", BOOLEAN),
+  delivery_frozen: told("Nothing new is delivered.", BOOLEAN),
+  quiesced: told("Frozen, and nothing is in flight or on its way.", BOOLEAN),
+  empty: told("Nobody is owed anything, and nothing is on its way.", BOOLEAN),
+  since: nullable(TEXT),
+  depth: told("Messages that wait.", INTEGER),
+  in_flight: INTEGER,
+  deferred: INTEGER,
+  publish_bytes: told("Being received, or not on disk yet.", INTEGER),
+  delivery_bytes: told("Of large messages, on their way to consumers.", INTEGER),
+});
 
 const REGISTRY_HEAD = {
   format: INTEGER,
@@ -117,6 +131,7 @@ export const BUDGETS: Schema = array(object({
 /** By name, for references. */
 export const NODE_SCHEMAS: Readonly<Record<string, Schema>> = {
   Health: HEALTH,
+  Drain: DRAIN,
   RegistryHead: object(REGISTRY_HEAD),
   Registry: REGISTRY,
   Scrub: SCRUB,
