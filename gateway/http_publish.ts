@@ -29,6 +29,7 @@ import { ERROR_CODES, errorCodeOf } from "@sluice/shared/protocol";
 import { type Clock, InvariantError, unreachable } from "@sluice/shared/runtime";
 import type { Logger } from "@sluice/shared/telemetry";
 import { isOnePiece, type Piece, pieces } from "./batch_split.ts";
+import { PUBLISH_OVERHEAD_BYTES } from "./publish.ts";
 import type { Publisher } from "./publisher.ts";
 import type { Receiving } from "./receiving.ts";
 import type { Outcome, PublishRequest } from "./transit.ts";
@@ -86,7 +87,10 @@ export class HttpPublisher {
     return this.#answer(request, bodyBytesMax, "BODY_TOO_BIG", (body, query, isDeferred) => {
       const topic = publishTopic(query);
       const parts = batchParts(query, body, this.#options);
-      if (isDeferred) return { topic, list: singles(body, parts) };
+      if (isDeferred) {
+        this.#checkSingles(body.length, parts.count);
+        return { topic, list: singles(body, parts) };
+      }
       const binary = query.get("binary");
       const isBinary = binary !== undefined && binary !== "false" && binary !== "0";
       if (isBinary && isOnePiece(body.length, parts.largest)) {
@@ -132,7 +136,10 @@ export class HttpPublisher {
       unstage();
       return reply(await outcome, close);
     } catch (error) {
-      if (error instanceof HttpError) return errorReply(error.status, error.code, close);
+      if (error instanceof HttpError) {
+        const later = error.status === 429 ? RETRY_AFTER : [];
+        return errorReply(error.status, error.code, [...close, ...later]);
+      }
       if (error instanceof InvariantError) throw error;
       logger.error("Cannot publish over HTTP", { error: String(error) });
       return errorReply(500, "INTERNAL_ERROR", close);
@@ -170,6 +177,14 @@ export class HttpPublisher {
     } finally {
       timer.cancel();
     }
+  }
+
+  /** Messages on their own take more memory than a batch of them: refuses those that are too many. */
+  #checkSingles(bodyBytes: number, count: number): void {
+    const { publisher } = this.#seams;
+    const bytes = bodyBytes + count * PUBLISH_OVERHEAD_BYTES;
+    if (bytes > publisher.bytesMax) throw new HttpError(413, "BODY_TOO_BIG");
+    if (!publisher.hasRoom(bytes)) throw new HttpError(429, "THROTTLED");
   }
 
   #publish(list: readonly PublishRequest[]): Promise<Outcome> {
