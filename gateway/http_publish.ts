@@ -59,10 +59,10 @@ export const SPOOLED_HEADER = "Sluice-Spooled";
 const KEY_HEADER = "Sluice-Key";
 const PRODUCER_HEADERS = ["Sluice-Producer", "Sluice-Sequence"];
 const KEY_CHARACTERS_MAX = 256;
-type Headers = readonly [string, string][];
-const RETRY_AFTER: Headers = [["Retry-After", "1"]];
+type HeaderFields = readonly [string, string][];
+const RETRY_AFTER: HeaderFields = [["Retry-After", "1"]];
 /** Asks the client for another connection next time. */
-const CONNECTION_CLOSE: Headers = [["Connection", "close"]];
+const CONNECTION_CLOSE: HeaderFields = [["Connection", "close"]];
 
 /** See the module. */
 export class HttpPublisher {
@@ -154,7 +154,7 @@ export class HttpPublisher {
     declared: number,
     bytesMax: number,
     tooLarge: string,
-    close: Headers,
+    close: HeaderFields,
   ): Response | null {
     const { receiving, publisher } = this.#seams;
     if (!(declared >= 0 && declared <= bytesMax)) return errorReply(413, tooLarge, close);
@@ -205,7 +205,7 @@ function singles(body: Uint8Array, parts: BatchParts): Piece[] {
   }));
 }
 
-function reply(outcome: Outcome, headers: Headers): Response {
+function reply(outcome: Outcome, headers: HeaderFields): Response {
   switch (outcome.kind) {
     case "confirmed":
       return textReply("OK", 200, headers);
