@@ -32,15 +32,21 @@ export interface SessionServerOptions {
   readonly onBroken: (error: unknown) => void;
 }
 
+/** Why a connection has ended, for the log. */
+type EndReason = "client_closed" | "connection_failed" | "protocol_error" | "timeout" | "stop";
+
 export class SessionServer {
   readonly #options: SessionServerOptions;
   readonly #connections = new Map<Connection, Promise<void>>();
   readonly #accepting: Promise<void>;
+  /** Those that have been closed for taking too long. */
+  readonly #late = new WeakSet<Connection>();
   #accepted = 0;
   #refused = 0;
+  #isClosing = false;
 
   constructor(options: SessionServerOptions) {
-    this.#options = options;
+    this.#options = { ...options, logger: options.logger.component("discovery") };
     this.#accepting = this.#accept().catch(options.onBroken);
   }
 
@@ -59,6 +65,7 @@ export class SessionServer {
 
   /** Stops accepting, closes every connection and resolves when all sessions have ended. */
   async close(): Promise<void> {
+    this.#isClosing = true;
     this.#options.listener.close();
     // First, so that no connection turns up behind the loop that closes them.
     await this.#accepting;
@@ -73,6 +80,11 @@ export class SessionServer {
       if (connection === null) return;
       if (this.#connections.size >= connectionsMax) {
         this.#refused += 1;
+        logger.warn("a connection is refused", {
+          client: connection.remoteAddress,
+          reason: "limit",
+          connections_max: connectionsMax,
+        });
         connection.close();
         continue;
       }
@@ -94,19 +106,27 @@ export class SessionServer {
 
   async #run(connection: Connection, session: LookupSession, logger: Logger): Promise<void> {
     logger.debug("a connection is open");
+    let reason: EndReason = "connection_failed";
+    let failure: string | undefined;
     try {
-      await this.#serve(connection, session, logger);
+      reason = await this.#serve(connection, session, logger);
     } catch (error) {
       if (!(error instanceof ConnectionError)) throw error;
-      logger.debug("the connection failed", { error });
+      failure = error.message;
     } finally {
       session.close();
       connection.close();
-      logger.info("the connection is closed");
+      if (this.#isClosing) reason = "stop";
+      else if (this.#late.delete(connection)) reason = "timeout";
+      logger.info("the connection is closed", { reason, error: failure });
     }
   }
 
-  async #serve(connection: Connection, session: LookupSession, logger: Logger): Promise<void> {
+  async #serve(
+    connection: Connection,
+    session: LookupSession,
+    logger: Logger,
+  ): Promise<EndReason> {
     const { clock, idleTimeoutMs } = this.#options;
     const buffer = new Uint8Array(READ_BUFFER_BYTES);
     while (true) {
@@ -123,8 +143,9 @@ export class SessionServer {
       }
       if (!output.close) continue;
       session.close();
-      if (count !== null) await this.#linger(connection, buffer);
-      return;
+      if (count === null) return "client_closed";
+      await this.#linger(connection, buffer);
+      return "protocol_error";
     }
   }
 
@@ -156,6 +177,7 @@ export class SessionServer {
   ): Promise<T> {
     const timer: Timer = this.#options.clock.setTimer(timeoutMs, () => {
       logger.warn(`the broker ${what} in time`, { timeout_ms: timeoutMs });
+      this.#late.add(connection);
       connection.close();
     });
     try {
