@@ -9,9 +9,12 @@
  *                                           the reason begins with "ambiguous"
  * DELETE /v1/quarantine/ID                 it is given up
  * ```
+ *
+ * What is damaged on disk has no topic, no body, and null for `spooled`. 503 `SPOOL_FAILED` when the
+ * spool cannot be written.
  */
 import { emptyReply, HttpError, type HttpRoute, jsonReply } from "@sluice/shared/http";
-import type { Spool } from "./spool/mod.ts";
+import { type Spool, SpoolRefusal } from "./spool/mod.ts";
 
 const LIMIT_DEFAULT = 100;
 const LIMIT_MAX = 1_000;
@@ -35,7 +38,7 @@ export function quarantineRoutes(spool: Spool | null): HttpRoute[] {
             messages: entry.messageCount,
             bytes: entry.bodyBytes,
             reason: entry.reason,
-            spooled: new Date(entry.spooledWallMs).toISOString(),
+            spooled: entry.spooledWallMs === 0 ? null : new Date(entry.spooledWallMs).toISOString(),
             broker: entry.broker,
           })),
           next: found[limit]?.id ?? null,
@@ -67,8 +70,13 @@ export function quarantineRoutes(spool: Spool | null): HttpRoute[] {
 }
 
 async function done(action: Promise<boolean> | undefined): Promise<Response> {
-  if (await action !== true) throw new HttpError(404, "NOT_IN_QUARANTINE");
-  return emptyReply();
+  try {
+    if (await action !== true) throw new HttpError(404, "NOT_IN_QUARANTINE");
+    return emptyReply();
+  } catch (error) {
+    if (!(error instanceof SpoolRefusal)) throw error;
+    throw new HttpError(503, "SPOOL_FAILED");
+  }
 }
 
 function idOf(text: string): number {
