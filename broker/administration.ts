@@ -7,6 +7,7 @@ import { isEphemeral } from "@sluice/shared/protocol";
 import { type Clock, invariant } from "@sluice/shared/runtime";
 import type { Logger } from "@sluice/shared/telemetry";
 import type { Audit } from "./audit.ts";
+import type { BrokerCounters } from "./counters.ts";
 import type { Channel, Topic } from "./queue/mod.ts";
 import { RefusedError } from "./refused.ts";
 import {
@@ -31,6 +32,7 @@ export interface AdministrationWorld {
   readonly clock: Clock;
   readonly logger: Logger;
   readonly audit: Pick<Audit, "record">;
+  readonly counters: Pick<BrokerCounters, "retire">;
   readonly options: { readonly topicsMax: number; readonly channelsPerTopicMax: number };
   /** Makes the running side of a topic. */
   runningTopic(state: TopicState): Topic;
@@ -117,7 +119,10 @@ export class Administration {
     topic.deleted = true;
     this.topics.delete(state.name);
     this.#world.storage.decide({ type: "topic_deleted", topic: state.number });
-    for (const channel of topic.channels.values()) channel.delete();
+    for (const channel of topic.channels.values()) {
+      this.#world.counters.retire(channel);
+      channel.delete();
+    }
     this.#world.logger.info("Deleted a topic", { topic: state.name });
     // What is ephemeral is meant to go.
     if (!state.ephemeral) {
@@ -137,6 +142,7 @@ export class Administration {
     const { state } = channel;
     const messages = owedCount(state);
     topic.channels.delete(state.name);
+    this.#world.counters.retire(channel);
     if (state.number === 0) {
       topic.state.channels.delete(state.name);
     } else {

@@ -21,6 +21,7 @@ import type { Logger } from "@sluice/shared/telemetry";
 import { Administration, owedCount, type RegistryListener } from "./administration.ts";
 import { Audit } from "./audit.ts";
 import { brokerBudgets, Budgets } from "./budgets.ts";
+import { BrokerCounters } from "./counters.ts";
 import { LARGE_BODIES_SHARE } from "./config.ts";
 import type { DiskGuard } from "./disk_guard.ts";
 import { Drain } from "./drain.ts";
@@ -32,6 +33,8 @@ import { type Health, judgeHealth, probedHealth } from "./health.ts";
 import { BodyReader, DamagedBodyError, DeliveryMemory } from "./large_delivery.ts";
 import { LaggingPace } from "./lagging_pace.ts";
 import { LargeUpload } from "./large_upload.ts";
+import { lookingReader } from "./looking_reader.ts";
+import { MessageAges } from "./message_ages.ts";
 import { MessageReader } from "./message_reader.ts";
 import { QUOTA_TEXT, type TopicQuotas } from "./quota.ts";
 import {
@@ -63,6 +66,7 @@ export { type BodyReader, DamagedBodyError, type Flushable, type LargeUpload };
 export { type DurableWaiter, type RefusalCode, RefusedError, type RegistryListener };
 export {
   ACK_MODES,
+  bytesFrom,
   DATA_FORMAT,
   DEDUP_LIMITS_DEFAULT,
   FIRST_PRODUCER_BYTES,
@@ -123,6 +127,10 @@ export class Broker implements ChannelEffects {
   readonly topics: ReadonlyMap<string, Topic>;
   readonly storage: Storage;
   readonly source: MessageReader;
+  /** For whoever looks at messages and does not consume them. */
+  readonly looking: MessageReader;
+  /** How old messages are. */
+  readonly ages: MessageAges;
   readonly guard: DiskGuard;
   readonly quotas: TopicQuotas;
   readonly evictor: Evictor;
@@ -146,6 +154,9 @@ export class Broker implements ChannelEffects {
   roomWaitCount = 0;
   /** All that is bounded; the doors add theirs. */
   readonly budgets: Budgets;
+  readonly counters = new BrokerCounters();
+  /** How long the start took to read the data folder. */
+  openingMs = 0;
   /** Publishes with a sequence that were not stored, by why; since the start. */
   readonly repeats = { answered: 0, tooOld: 0, throttled: 0 };
   /** Bodies on their way into the log. */
@@ -172,9 +183,11 @@ export class Broker implements ChannelEffects {
     this.logger = seams.logger;
     this.#options = options;
     const { latency } = options;
-    const channelOptions: ChannelOptions = latency === undefined ? options.channel : {
+    const channelOptions: ChannelOptions = {
       ...options.channel,
-      newLatency: () => new LatencyWindow(seams.clock, latency.windowMs),
+      ...latency && { newLatency: () => new LatencyWindow(seams.clock, latency.windowMs) },
+      onSample: (publishedMs) =>
+        this.counters.endToEnd.observe(Math.max(0, seams.clock.wallMs() - publishedMs) / 1000),
     };
     this.deliveryMemory = new DeliveryMemory(options.publishBytesMax * DELIVERY_SHARE);
     this.pace = new LaggingPace(
@@ -198,6 +211,8 @@ export class Broker implements ChannelEffects {
       (topic, offset, position) =>
         this.audit.record({ event: "message_damaged", topic, offset, position }),
     );
+    this.looking = lookingReader(storage, seams.clock);
+    this.ages = new MessageAges(this.looking, seams.clock);
     for (const { position, bytes, reason } of storage.opening.damage) {
       this.audit.record({ event: "log_damaged", position, bytes, reason });
     }
@@ -206,6 +221,7 @@ export class Broker implements ChannelEffects {
       clock: seams.clock,
       logger: seams.logger,
       audit: this.audit,
+      counters: this.counters,
       options,
       runningTopic: (state) => new Topic(state, this, channelOptions),
       checkAccepting: () => this.#checkAccepting(),
@@ -233,6 +249,7 @@ export class Broker implements ChannelEffects {
   /** Opens the data folder and takes up where it was left. Rejects as `Storage.open` does. */
   static async open(seams: BrokerSeams, options: BrokerOptions): Promise<Broker> {
     const holder: { broker: Broker | null } = { broker: null };
+    const startMs = seams.clock.monoMs();
     const storage = await Storage.open(seams.disk, seams.clock, options.storage, {
       written: (topics, end) => holder.broker?.written(topics, end),
       durable: (topics, end) => holder.broker?.durable(topics, end),
@@ -255,6 +272,7 @@ export class Broker implements ChannelEffects {
     for (const state of storage.state.topics.values()) {
       broker.administration.recover(state, nowMs, wallMs);
     }
+    broker.openingMs = seams.clock.monoMs() - startMs;
     try {
       await broker.#care.start();
     } catch (error) {

@@ -54,7 +54,12 @@ export interface ChannelOptions {
   readonly requeueOnDisconnect: boolean;
   /** Makes what measures a channel from publish to finish; nothing is measured without. */
   readonly newLatency?: () => LatencyWindow;
+  /** Told when a message was published that is finished now, Unix ms, of one in {@linkcode SAMPLED_OF}. */
+  readonly onSample?: (publishedMs: number) => void;
 }
+
+/** Of so many messages one is measured from publish to finish, by its sequence; a power of two. */
+export const SAMPLED_OF = 16;
 
 /** The answer to FIN, REQ and TOUCH. */
 export type InFlightOutcome = "done" | "not_in_flight" | "not_owner";
@@ -104,7 +109,7 @@ export class Channel implements Timed {
     this.#effects = effects;
     this.#options = options;
     this.latency = options.newLatency?.() ?? null;
-    this.#inFlight = new InFlightTable(this.latency !== null);
+    this.#inFlight = new InFlightTable(this.latency !== null || options.onSample !== undefined);
     this.#cursor = state.finished.floor;
     this.#enteredFrom = recovered ? topic.visibleTail : state.start;
     this.#checkUntil = topic.tail;
@@ -127,6 +132,12 @@ export class Channel implements Timed {
 
   get deferredCount(): number {
     return this.#deferred.size + this.topicDeferred;
+  }
+
+  /** When the next deferred message may come due, Unix ms; Infinity when none is deferred. */
+  get nextDueMs(): number {
+    const publishedMs = this.topicDeferred > 0 ? this.topic.due.earliestMs : Infinity;
+    return Math.min(this.#deferred.earliestMs, publishedMs);
   }
 
   /** Messages that have entered it since the broker started. */
@@ -179,6 +190,7 @@ export class Channel implements Timed {
     if (this.#inFlight.owner(slot) !== consumer.number) return "not_owner";
     const offset = this.#inFlight.offset(slot);
     if (this.latency !== null) this.latency.finished(this.#inFlight.timestampMs(slot));
+    if (isSampled(sequence)) this.#options.onSample?.(this.#inFlight.timestampMs(slot));
     this.#inFlight.remove(slot, consumer.deliveries);
     consumer.finishCount++;
     this.#effects.finish(this.state, offset);
@@ -406,7 +418,7 @@ export class Channel implements Timed {
       nowMs,
       deadlineMs,
     );
-    if (this.latency !== null) {
+    if (this.latency !== null || isSampled(view.sequence)) {
       this.#inFlight.setTimestampMs(slot, this.#effects.source.timestampMs());
     }
     consumer.messageCount++;
@@ -471,4 +483,8 @@ export class Channel implements Timed {
   #wake(): void {
     if (!this.woken) this.#effects.wake(this);
   }
+}
+
+function isSampled(sequence: number): boolean {
+  return (sequence & (SAMPLED_OF - 1)) === 0;
 }

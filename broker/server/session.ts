@@ -879,7 +879,9 @@ export class Session implements ConsumerPort, NsqLinkOwner, TcpSession {
     const reason = outcome === "not_owner"
       ? MessageFailure.NOT_OWNER
       : MessageFailure.NOT_IN_FLIGHT;
-    this.#link.reply(encodeErrorFrame(messageFailed(verb, line, reason)));
+    const error = messageFailed(verb, line, reason);
+    broker.counters.countError(error.code);
+    this.#link.reply(encodeErrorFrame(error));
   }
 
   #cls(): void {
@@ -901,6 +903,7 @@ export class Session implements ConsumerPort, NsqLinkOwner, TcpSession {
 
   #fatal(error: ProtocolError): void {
     this.#unstage();
+    this.#broker.counters.countError(error.code);
     this.#link.because("protocol_error", error.logText);
     this.#link.reply(encodeErrorFrame(error));
     this.#link.end(true);

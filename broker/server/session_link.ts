@@ -27,6 +27,7 @@ export class SessionLink extends NsqLink<ReplyQueue> implements DurableWaiter, F
       clock: broker.clock,
       logger,
       flushLater: (link) => broker.flushLater(link),
+      closes: broker.counters.closes,
     }, (outbox) => new ReplyQueue(outbox));
     this.#broker = broker;
     this.#owner = owner;

@@ -39,6 +39,9 @@ export class IndexPages {
 
   /** What the files take, as sidecars and scans have told. */
   readonly usage = new FileUsage();
+  /** Looks for a page, by whether it was there. */
+  hits = 0;
+  misses = 0;
   readonly #store: LogStore;
   readonly #bytesMax: number;
   readonly #pages = new Map<number, Uint32Array>();
@@ -133,9 +136,16 @@ export class IndexPages {
 
   /** The words of a page, or undefined when it is not here. */
   find(key: number): Uint32Array | undefined {
-    if (key === this.#latestKey) return this.#latest!;
+    if (key === this.#latestKey) {
+      this.hits++;
+      return this.#latest!;
+    }
     const words = this.#pages.get(key);
-    if (words === undefined) return undefined;
+    if (words === undefined) {
+      this.misses++;
+      return undefined;
+    }
+    this.hits++;
     this.#pages.delete(key);
     this.#pages.set(key, words);
     this.#latestKey = key;

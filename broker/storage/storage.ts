@@ -23,6 +23,7 @@ import {
   recordBytes,
 } from "@sluice/shared/log";
 import { type Clock, type Disk, DiskError, invariant, type Timer } from "@sluice/shared/runtime";
+import { Histogram } from "@sluice/shared/telemetry";
 import {
   COMPACTED_START_LEVELS,
   type CompatibilityLevels,
@@ -149,6 +150,8 @@ const RECORD_OVERHEAD_BYTES = 64;
 export const STALL_RETRY_MS = 1000;
 /** After ids could not be reserved. */
 const RESERVE_RETRY_MS = 100;
+/** Bounds of the messages of a group. */
+const GROUP_BOUNDS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 50_000];
 /** More ids are reserved when fewer than this are left: more messages than any publish has. */
 const SEQUENCE_MARGIN = SEQUENCE_BLOCK / 2;
 
@@ -169,8 +172,13 @@ export class Storage {
     messageBytes: 0,
     finishes: 0,
     checkpoints: 0,
+    checkpointMs: 0,
+    checkpointBytes: 0,
     filesRemoved: 0,
+    bytesRemoved: 0,
   };
+  /** Messages that one sync made durable; syncs of none do not count. */
+  readonly groupMessages = new Histogram(GROUP_BOUNDS);
 
   readonly #folder: DataFolder;
   readonly #store: LogStore;
@@ -192,6 +200,10 @@ export class Storage {
   #allowingProducers: Promise<void> | null = null;
   /** Resolves when no level is being raised. */
   #raising: Promise<void> = Promise.resolve();
+  /** Of `counters.messages`, those in closed, written and durable groups. */
+  #closedMessages = 0;
+  #writtenMessages = 0;
+  #durableMessages = 0;
   #finishing: ChannelState[] = [];
   #unwritten = 0;
   #finishTimer: Timer | null = null;
@@ -253,6 +265,7 @@ export class Storage {
     );
     this.reader = new LogReader(this.log, store, {
       cacheBytes: options.pageCacheBytes,
+      clock,
       recordBytesMax: recordBytes(
         Math.min(options.bodyBytesMax, options.largeBodyBytes ?? LARGE_BODY_BYTES) + 4096,
       ),
@@ -279,7 +292,11 @@ export class Storage {
       writeFinishes: () => this.#writeFinishes(),
       pinnedFrom: () => this.large.pinnedFrom,
       remove: (file) => this.#remove(file),
-      checkpointed: () => this.counters.checkpoints++,
+      checkpointed: (bytes, ms) => {
+        this.counters.checkpoints++;
+        this.counters.checkpointBytes += bytes;
+        this.counters.checkpointMs += ms;
+      },
       slice: options.checkpointSlice,
     }, { position: recovered.checkpoint, bytes: recovered.checkpointBytes });
     this.#compactor = new Compactor({
@@ -396,6 +413,11 @@ export class Storage {
   /** Messages that may be loaded at a time without pushing out what each other needs. */
   get loadsMax(): number {
     return Math.min(this.#pages.loadsMax, this.reader.loadsMax);
+  }
+
+  /** Looks into the cache of index pages, by whether the page was there. */
+  get indexLookups(): { readonly hits: number; readonly misses: number } {
+    return this.#pages;
   }
 
   /** Memory that holds pages of the index. */
@@ -698,6 +720,7 @@ export class Storage {
 
   #closing(): void {
     this.#writeFinishes();
+    this.#closedMessages = this.counters.messages;
     this.large.closing(this.#clock.monoMs());
     const topics = this.#filling;
     this.#filling = this.#writing;
@@ -711,6 +734,7 @@ export class Storage {
   }
 
   #written(end: number): void {
+    this.#writtenMessages = this.#closedMessages;
     for (const topic of this.#writing) {
       topic.syncingTail = topic.writingTail;
       if (topic.unsynced) continue;
@@ -726,6 +750,9 @@ export class Storage {
 
   #durable(end: number): void {
     this.counters.groups++;
+    const messages = this.#writtenMessages - this.#durableMessages;
+    this.#durableMessages = this.#writtenMessages;
+    if (messages > 0) this.groupMessages.observe(messages);
     this.large.durable(this.#clock.monoMs());
     this.#confirmableEnd = end;
     this.lossWindow.synced();
@@ -767,6 +794,7 @@ export class Storage {
   }
 
   #removing(file: LogFileInfo): void {
+    this.counters.bytesRemoved += file.end - file.start - this.#pages.usage.holeOf(file.start);
     for (const topic of this.state.topics.values()) topic.index.dropFile(file.start);
     this.reader.forget(file.start, file.end);
     this.#pages.usage.setHole(file.start, 0);

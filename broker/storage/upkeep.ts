@@ -25,8 +25,8 @@ export interface UpkeepWorld {
   pinnedFrom(): number;
   /** Removes the oldest file: nobody asks for what is in it. */
   remove(file: LogFileInfo): Promise<void>;
-  /** A checkpoint is on disk. */
-  checkpointed(): void;
+  /** A checkpoint of so many bytes is on disk, and took so long. */
+  checkpointed(bytes: number, ms: number): void;
   /** How much of a checkpoint is written before others run, unless as usual. */
   readonly slice?: SliceLimits | undefined;
 }
@@ -147,6 +147,7 @@ export class Upkeep {
     this.#world.writeFinishes();
     const position = this.#world.log.end;
     const older = this.#checkpointPosition;
+    const startMs = this.#world.clock.monoMs();
     try {
       const slices = this.#slices(final);
       this.#checkpointBytes = await this.#world.store.putCheckpoint(position, slices, older);
@@ -156,7 +157,8 @@ export class Upkeep {
     }
     this.#reclaimTo = older;
     this.#checkpointPosition = position;
-    this.#world.checkpointed();
+    const tookMs = this.#world.clock.monoMs() - startMs;
+    this.#world.checkpointed(this.#checkpointBytes, tookMs);
   }
 
   /** The state in slices; others run between them, and the final one in the time that writing takes. */

@@ -25,6 +25,7 @@
  */
 import { crc32 } from "node:zlib";
 import { type Clock, invariant } from "../runtime/mod.ts";
+import { Histogram, LATENCY_BOUNDS_SECONDS } from "../telemetry/mod.ts";
 import {
   BLOCK_HEADER_BYTES,
   RECORD_ALIGN_BYTES,
@@ -78,6 +79,10 @@ export class CommitLog {
   recordPosition = 0;
   /** Start of the file that the group being filled goes to. */
   fileStart: number;
+  /** How long syncs took; nothing without a clock. */
+  readonly syncSeconds = new Histogram(LATENCY_BOUNDS_SECONDS);
+  /** From the first record that a sync made durable to the sync: the longest that any of them waited. */
+  readonly waitSeconds = new Histogram(LATENCY_BOUNDS_SECONDS);
 
   readonly #store: LogStore;
   readonly #owner: CommitLogOwner;
@@ -93,6 +98,9 @@ export class CommitLog {
   #groupRolls = false;
   #groupRecords = 0;
   #groupSequence = 0;
+  /** When the first record came of the group being filled, and of all that is not durable before it. */
+  #groupSinceMs = NaN;
+  #unsyncedSinceMs = NaN;
   #word = 0;
   #payloadIndex = -1;
   #payloadBytes = 0;
@@ -284,6 +292,11 @@ export class CommitLog {
     for (const wake of waiters) wake();
   }
 
+  /** Not a number without a clock, which no histogram counts. */
+  get #nowMs(): number {
+    return this.#options.clock?.monoMs() ?? NaN;
+  }
+
   /** Whether the group to be closed next begins a file. */
   get #rollsNext(): boolean {
     if (this.#groupRecords > 0) return this.#groupRolls;
@@ -293,6 +306,7 @@ export class CommitLog {
   async #writeGroup(): Promise<void> {
     const start = this.#groupStart;
     const rolls = this.#groupRolls;
+    if (Number.isNaN(this.#unsyncedSinceMs)) this.#unsyncedSinceMs = this.#groupSinceMs;
     // So that the next group's header is not split by the end of the ring.
     const toWrap = this.ring.length - (this.#end & this.mask);
     if (toWrap < BLOCK_HEADER_BYTES) this.#skip(toWrap);
@@ -320,8 +334,14 @@ export class CommitLog {
   async #sync(): Promise<void> {
     const end = this.#writtenEnd;
     if (end === this.#durableEnd) return;
-    await this.#asked(this.#store.sync());
+    const synced = this.#asked(this.#store.sync());
+    const sinceMs = this.#askedMs ?? NaN;
+    await synced;
     this.#durableEnd = end;
+    const nowMs = this.#nowMs;
+    this.syncSeconds.observe((nowMs - sinceMs) / 1000);
+    this.waitSeconds.observe((nowMs - this.#unsyncedSinceMs) / 1000);
+    this.#unsyncedSinceMs = NaN;
     const waiters = this.#roomWaiters;
     this.#roomWaiters = [];
     this.#owner.durable(end);
@@ -352,6 +372,7 @@ export class CommitLog {
   #openGroup(): void {
     this.#groupStart = this.#end;
     this.#groupSequence = this.#owner.firstSequence();
+    this.#groupSinceMs = this.#nowMs;
     this.#groupRolls = this.#end - this.fileStart >= this.#options.fileBytes;
     if (this.#groupRolls) this.fileStart = this.#end;
     this.#end += BLOCK_HEADER_BYTES;

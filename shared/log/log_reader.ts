@@ -5,6 +5,8 @@
  * out again before anybody has looked at them, as when many readers lag at different places.
  * Nothing here verifies; records carry their own checksum.
  */
+import type { Clock } from "../runtime/mod.ts";
+import { Histogram, LATENCY_BOUNDS_SECONDS } from "../telemetry/mod.ts";
 import type { CommitLog } from "./commit_log.ts";
 import type { LogStore } from "./log_store.ts";
 
@@ -14,6 +16,8 @@ export interface LogReaderOptions {
   readonly cacheBytes: number;
   /** The largest record that is to be expected. A larger one is read all the same, and not kept. */
   readonly recordBytesMax: number;
+  /** Measures {@linkcode LogReader.readSeconds}; nothing is measured without. */
+  readonly clock?: Pick<Clock, "monoMs">;
 }
 
 export const PAGE_BYTES = 128 * 1024;
@@ -44,7 +48,13 @@ export class LogReader {
   /** The bytes that the last successful `view` found, at `start`. Valid until the next `view` or append. */
   bytes: Uint8Array;
   start = 0;
+  /** Looks for what is not hot, by whether the pages were there. */
+  hits = 0;
+  misses = 0;
+  /** How long reads from disk took. */
+  readonly readSeconds = new Histogram(LATENCY_BOUNDS_SECONDS);
 
+  readonly #clock: Pick<Clock, "monoMs"> | null;
   readonly #log: CommitLog;
   readonly #store: LogStore;
   readonly #recordPages: number;
@@ -58,6 +68,7 @@ export class LogReader {
   #aheadScore = 0;
 
   constructor(log: CommitLog, store: LogStore, options: LogReaderOptions) {
+    this.#clock = options.clock ?? null;
     this.#log = log;
     this.#store = store;
     this.#recordPages = Math.ceil(options.recordBytesMax / PAGE_BYTES) + 1;
@@ -85,6 +96,15 @@ export class LogReader {
       this.start = position & this.#log.mask;
       return true;
     }
+    if (this.#viewCold(position, length)) {
+      this.hits++;
+      return true;
+    }
+    this.misses++;
+    return false;
+  }
+
+  #viewCold(position: number, length: number): boolean {
     const first = Math.floor(position / PAGE_BYTES);
     const last = Math.floor((position + length - 1) / PAGE_BYTES);
     const offset = position - first * PAGE_BYTES;
@@ -175,11 +195,13 @@ export class LogReader {
       // A page may begin in a file that is gone: nobody asks for that part, but for what follows it.
       const gone = (this.#store.files[0]?.start ?? 0) - start;
       let filled = Math.min(Math.max(0, gone), run.length);
+      const sinceMs = this.#clock?.monoMs() ?? NaN;
       while (filled < run.length) {
         const read = await this.#store.read(start + filled, run.subarray(filled));
         if (read === 0) break;
         filled += read;
       }
+      this.readSeconds.observe(((this.#clock?.monoMs() ?? NaN) - sinceMs) / 1000);
       if (fetch.isStale) return;
       for (let index = 0; index * PAGE_BYTES < filled; index++) {
         const from = index * PAGE_BYTES;

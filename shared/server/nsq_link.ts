@@ -92,6 +92,8 @@ export interface NsqLinkSeams {
   readonly flushLater: (link: { flush(): void }) => void;
   /** How long a connection that is to be closed may take until all answers are read; 10 s by default. */
   readonly closeMsMax?: number;
+  /** Counts connections that have ended, by why. */
+  readonly closes?: Map<CloseReason, number>;
 }
 
 /** See the module. */
@@ -334,8 +336,9 @@ export class NsqLink<R extends HeldReplies> implements OutboxListener {
   }
 
   #tellClosed(): void {
-    const { logger, clock } = this.#seams;
-    const { reason, error } = this.#why ?? { reason: "closed", error: undefined };
+    const { logger, clock, closes } = this.#seams;
+    const { reason, error } = this.#why ?? { reason: "closed" as const, error: undefined };
+    closes?.set(reason, (closes.get(reason) ?? 0) + 1);
     logger.info("Connection closed", {
       client: this.#connection.remoteAddress,
       reason,
