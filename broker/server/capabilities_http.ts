@@ -74,7 +74,8 @@ export function capabilitiesRoute(
   };
 }
 
-function dataDocument({ storage: { levels } }: Broker) {
+/** The levels of the data folder. */
+export function dataDocument({ storage: { levels } }: Broker) {
   return {
     format: DATA_FORMAT,
     reader_level: levels.reader,
@@ -84,7 +85,8 @@ function dataDocument({ storage: { levels } }: Broker) {
   };
 }
 
-function limitsDocument(broker: Broker, limits: HttpLimits, doors: DoorFacts) {
+/** What there may be at most. */
+export function limitsDocument(broker: Broker, limits: HttpLimits, doors: DoorFacts) {
   const { options, storage } = broker;
   const dedup = storage.state.dedup.limits;
   return {

@@ -109,18 +109,15 @@ export function brokerRoutes(
   publisher = new HttpPublisher(broker, options),
   guarded?: (route: HttpRoute) => HttpRoute,
 ): HttpRoute[] {
+  const revision = options.registryRevision ?? new RegistryRevision(broker.random);
   return [
     ...new Door(broker, sessions, metrics, options).routes(),
     ...storageRoutes(broker),
     ...topicPolicyRoutes(broker),
-    ...registryRoutes(
-      broker,
-      options,
-      options.registryRevision ?? new RegistryRevision(broker.random),
-    ),
+    ...registryRoutes(broker, options, revision),
     ...drainRoutes(broker),
     healthRoute(broker, guarded),
-    ...nativeRoutes(broker, options),
+    ...nativeRoutes(broker, sessions, revision, options),
     { method: "POST", path: "/pub", handle: ({ request }) => publisher.publish(request) },
     { method: "POST", path: "/mpub", handle: ({ request }) => publisher.publishMany(request) },
   ];

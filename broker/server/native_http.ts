@@ -8,20 +8,44 @@ import {
   type HttpLimits,
   NO_DOORS,
 } from "./capabilities_http.ts";
+import { identityDocument, observeRoutes } from "./observe_http.ts";
 import { openApiRoute } from "./openapi.ts";
+import type { RegistryIdentity, RegistryRevision } from "./registry_http.ts";
+import type { Session } from "./session.ts";
+import { statsRoute } from "./stats_v1.ts";
 
 /** What the native routes tell of the doors. */
-export interface NativeOptions extends HttpLimits {
+export interface NativeOptions extends HttpLimits, RegistryIdentity {
+  readonly startWallMs: number;
+  readonly memory: () => Readonly<Record<string, number>>;
   /** What the TCP door is; nothing is known of it when absent. */
   readonly doors?: DoorFacts;
   readonly authorization?: HttpAuthorization;
 }
 
 /** The routes, for the door of a broker. */
-export function nativeRoutes(broker: Broker, options: NativeOptions): HttpRoute[] {
+export function nativeRoutes(
+  broker: Broker,
+  sessions: ReadonlySet<Session>,
+  revision: RegistryRevision,
+  options: NativeOptions,
+): HttpRoute[] {
+  const { doors = NO_DOORS, memory } = options;
   const isAuthorized = options.authorization?.authorizer.isRequired ?? false;
+  const world = {
+    broker,
+    clock: broker.clock,
+    sessions,
+    memory,
+    revision,
+    limits: options,
+    doors,
+    identity: () => identityDocument(broker, options, revision),
+  };
   return [
     openApiRoute(),
-    capabilitiesRoute(broker, options, options.doors ?? NO_DOORS, isAuthorized),
+    capabilitiesRoute(broker, options, doors, isAuthorized),
+    statsRoute(world),
+    ...observeRoutes(world),
   ];
 }

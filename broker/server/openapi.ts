@@ -12,6 +12,7 @@ import { NODE_OPERATIONS } from "./openapi_node.ts";
 import { NSQ_OPERATIONS } from "./openapi_nsq.ts";
 import { object, type Schema, TEXT } from "./openapi_schema.ts";
 import { NODE_SCHEMAS } from "./openapi_node_schemas.ts";
+import { STATS_OPERATIONS, STATS_SCHEMAS } from "./openapi_stats.ts";
 import { ROUTE_RULES } from "./route_rules.ts";
 
 export const OPENAPI_PATH = "/v1/openapi.json";
@@ -53,10 +54,15 @@ export type Operations = Readonly<Record<string, Operation>>;
 export const OPERATIONS: Operations = {
   ...NSQ_OPERATIONS,
   ...NODE_OPERATIONS,
+  ...STATS_OPERATIONS,
 };
 
 const ERROR: Schema = object({ message: TEXT, detail: TEXT }, ["detail"]);
-const SCHEMAS: Readonly<Record<string, Schema>> = { Error: ERROR, ...NODE_SCHEMAS };
+const SCHEMAS: Readonly<Record<string, Schema>> = {
+  Error: ERROR,
+  ...NODE_SCHEMAS,
+  ...STATS_SCHEMAS,
+};
 
 /** The route of the document. */
 export function openApiRoute(): HttpRoute {

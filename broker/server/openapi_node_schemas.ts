@@ -69,36 +69,42 @@ const SCRUB: Schema = object({
   damage: array(object({ position: INTEGER, bytes: INTEGER, reason: TEXT })),
 });
 
+/** The levels of the data folder. */
+export const DATA_LEVELS: Schema = object({
+  format: told("What FORMAT of the data folder says.", TEXT),
+  reader_level: told("A release must know it to read the folder.", INTEGER),
+  writer_level: told("A release must know it to write to the folder.", INTEGER),
+  reader_level_max: told("This release reads up to it.", INTEGER),
+  writer_level_max: told("This release writes up to it.", INTEGER),
+});
+
+/** What there may be at most. */
+export const CAPABILITY_LIMITS: Schema = object({
+  message_bytes: INTEGER,
+  body_bytes: INTEGER,
+  large_body_bytes: told("A body above is written in parts.", INTEGER),
+  publish_bytes: INTEGER,
+  defer_ms: INTEGER,
+  topics: INTEGER,
+  channels_per_topic: INTEGER,
+  rdy: nullable(INTEGER),
+  connections: nullable(INTEGER),
+  consumers_per_channel: told("0 for any number.", INTEGER),
+  message_timeout_ms: INTEGER,
+  requeue_ms: nullable(INTEGER),
+  heartbeat_interval_ms: INTEGER,
+  output_buffer_bytes: INTEGER,
+  output_buffer_timeout_ms: INTEGER,
+  dedup_window_ms: INTEGER,
+  dedup_sequences: INTEGER,
+  dedup_producers_per_topic: INTEGER,
+});
+
 const CAPABILITIES: Schema = object({
   version: TEXT,
   node_id: INTEGER,
-  data: object({
-    format: told("What FORMAT of the data folder says.", TEXT),
-    reader_level: told("A release must know it to read the folder.", INTEGER),
-    writer_level: told("A release must know it to write to the folder.", INTEGER),
-    reader_level_max: told("This release reads up to it.", INTEGER),
-    writer_level_max: told("This release writes up to it.", INTEGER),
-  }),
-  limits: object({
-    message_bytes: INTEGER,
-    body_bytes: INTEGER,
-    large_body_bytes: told("A body above is written in parts.", INTEGER),
-    publish_bytes: INTEGER,
-    defer_ms: INTEGER,
-    topics: INTEGER,
-    channels_per_topic: INTEGER,
-    rdy: nullable(INTEGER),
-    connections: nullable(INTEGER),
-    consumers_per_channel: told("0 for any number.", INTEGER),
-    message_timeout_ms: INTEGER,
-    requeue_ms: nullable(INTEGER),
-    heartbeat_interval_ms: INTEGER,
-    output_buffer_bytes: INTEGER,
-    output_buffer_timeout_ms: INTEGER,
-    dedup_window_ms: INTEGER,
-    dedup_sequences: INTEGER,
-    dedup_producers_per_topic: INTEGER,
-  }),
+  data: DATA_LEVELS,
+  limits: CAPABILITY_LIMITS,
   features: object({
     ack_modes: array(TEXT),
     default_ack_mode: TEXT,

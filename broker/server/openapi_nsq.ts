@@ -18,7 +18,8 @@ const CHANNEL: Parameter = { description: "The name of the channel.", required: 
 const TEXT_TYPE = "text/plain";
 const BYTES_TYPE = "application/octet-stream";
 
-const LATENCY: Schema = object({
+/** Percentiles of the time from publish to finish. */
+export const LATENCY: Schema = object({
   count: INTEGER,
   percentiles: nullable(array(map(NUMBER))),
 });

@@ -179,7 +179,7 @@ function channelStats(
 }
 
 /** The percentiles over some channels; of those without a channel there are none, as in nsqd. */
-function latencyOf(channels: readonly Channel[], quantiles: readonly number[]): LatencySummary {
+export function latencyOf(channels: readonly Channel[], quantiles: readonly number[]): LatencySummary {
   if (quantiles.length === 0 || channels.length === 0) return NO_LATENCY;
   const counts = new LatencyCounts();
   for (const { latency } of channels) latency?.addTo(counts);
