@@ -140,12 +140,6 @@ export class Channel implements Timed {
     return Math.min(this.#deferred.earliestMs, publishedMs);
   }
 
-  /** When the next deferred message may come due, Unix ms; Infinity when none is deferred. */
-  get nextDueMs(): number {
-    const publishedMs = this.topicDeferred > 0 ? this.topic.due.earliestMs : Infinity;
-    return Math.min(this.#deferred.earliestMs, publishedMs);
-  }
-
   /** Messages that have entered it since the broker started. */
   get messageCount(): number {
     return Math.max(0, this.topic.visibleTail - this.#enteredFrom);
