@@ -34,8 +34,6 @@ import { BodyReader, DamagedBodyError, DeliveryMemory } from "./large_delivery.t
 import { LaggingPace } from "./lagging_pace.ts";
 import { LargeUpload } from "./large_upload.ts";
 import { lookingReader } from "./looking_reader.ts";
-import { lookingReader } from "./looking_reader.ts";
-import { MessageAges } from "./message_ages.ts";
 import { MessageAges } from "./message_ages.ts";
 import { MessageReader } from "./message_reader.ts";
 import { QUOTA_TEXT, type TopicQuotas } from "./quota.ts";
@@ -133,10 +131,6 @@ export class Broker implements ChannelEffects {
   readonly looking: MessageReader;
   /** How old messages are. */
   readonly ages: MessageAges;
-  /** For whoever looks at messages and does not consume them. */
-  readonly looking: MessageReader;
-  /** How old messages are. */
-  readonly ages: MessageAges;
   readonly guard: DiskGuard;
   readonly quotas: TopicQuotas;
   readonly evictor: Evictor;
@@ -217,8 +211,6 @@ export class Broker implements ChannelEffects {
       (topic, offset, position) =>
         this.audit.record({ event: "message_damaged", topic, offset, position }),
     );
-    this.looking = lookingReader(storage, seams.clock);
-    this.ages = new MessageAges(this.looking, seams.clock);
     this.looking = lookingReader(storage, seams.clock);
     this.ages = new MessageAges(this.looking, seams.clock);
     for (const { position, bytes, reason } of storage.opening.damage) {
