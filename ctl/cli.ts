@@ -7,6 +7,7 @@ import { CannotRunError } from "./data/folder.ts";
 import { inspectCommand } from "./data/inspect.ts";
 import { repairCommand } from "./data/repair.ts";
 import { verifyCommand } from "./data/verify.ts";
+import { drainCommands } from "./drain.ts";
 
 export type { World } from "./command.ts";
 
@@ -17,7 +18,7 @@ const ROOT: CommandGroup = {
     name: "data",
     summary: "Look at, check and repair a data folder without a broker.",
     commands: [inspectCommand, verifyCommand, dumpCommand, repairCommand],
-  }],
+  }, drainCommands],
 };
 
 /** Does what the arguments say; resolves with the exit code. Errors of ours are thrown on. */

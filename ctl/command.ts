@@ -5,7 +5,7 @@
  * Exit codes are the same everywhere: 0 done and nothing wrong, 1 damage found, 2 cannot run.
  */
 import { parseArgs } from "node:util";
-import type { Clock, Disk } from "@sluice/shared/runtime";
+import type { AskHttp, Clock, Disk } from "@sluice/shared/runtime";
 
 export const EXIT_DONE = 0;
 export const EXIT_DAMAGE = 1;
@@ -15,6 +15,8 @@ export const EXIT_CANNOT_RUN = 2;
 export interface World {
   readonly disk: Disk;
   readonly clock: Clock;
+  /** Needed by commands for running services. */
+  readonly askHttp?: AskHttp;
   /** Results. */
   out(bytes: Uint8Array): void;
   /** Progress, warnings and errors. */
@@ -42,6 +44,8 @@ export interface Command {
   readonly description: readonly string[];
   /** Command lines without the program's name, each with what it does. */
   readonly examples: readonly (readonly [line: string, does: string])[];
+  /** What its exit codes say, when that is not what they say everywhere. */
+  readonly exitCodes?: string;
   run(input: Input, world: World): Promise<number>;
 }
 
@@ -223,7 +227,7 @@ export function helpText(node: Command | CommandGroup, path: string): string {
       [line, does],
     ) => [`  # ${does}`, `  ${program} ${line}`]),
     "",
-    "Exit codes: 0 done and nothing wrong, 1 damage found, 2 cannot run.",
+    `Exit codes: ${node.exitCodes ?? "0 done and nothing wrong, 1 damage found, 2 cannot run"}.`,
     "",
   ].join("\n");
 }

@@ -1,9 +1,9 @@
 /**
- * Starts `sluicectl`: the only place that touches arguments, standard output and the real disk.
+ * Starts `sluicectl`: the only place that touches arguments, standard output and the real disk and network.
  *
  * Exit codes: 0 done and nothing wrong, 1 damage found, 2 cannot run.
  */
-import { SystemClock, SystemDisk } from "@sluice/shared/runtime/system";
+import { askHttp, SystemClock, SystemDisk } from "@sluice/shared/runtime/system";
 import { run } from "./cli.ts";
 
 /** Output is written before anything more is read, so that a slow reader holds us up. */
@@ -20,6 +20,7 @@ try {
   Deno.exitCode = await run(Deno.args, {
     disk: new SystemDisk(),
     clock: new SystemClock(),
+    askHttp,
     out: (bytes) => writeAll(Deno.stdout, bytes),
     err: (text) => writeAll(Deno.stderr, new TextEncoder().encode(text)),
     errIsTerminal: Deno.stderr.isTerminal(),

@@ -12,6 +12,7 @@ const KNOWN_NAMES = [
   "audit",
   "quarantine",
   "scrub.json",
+  "drain.json",
 ];
 
 /** Notes what means nothing or is left over. */
