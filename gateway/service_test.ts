@@ -1,0 +1,607 @@
+/** The gateway put together, in a simulated world. */
+import { deepStrictEqual as equal, match, ok, rejects } from "node:assert/strict";
+import { loadSettings } from "@sluice/shared/config";
+import {
+  encodeAuth,
+  encodeIdentify,
+  encodePub,
+  FrameDecoder,
+  FrameEvent,
+  HEARTBEAT_TEXT,
+  MAGIC_V2,
+  NOP_COMMAND,
+  utf8Bytes,
+} from "@sluice/shared/protocol";
+import {
+  AddressInUseError,
+  type AskHttp,
+  type Connection,
+  DiskError,
+  type DiskFile,
+  HttpAskError,
+  type ServeHttpOptions,
+} from "@sluice/shared/runtime";
+import { ListenError, TlsFilesError } from "@sluice/shared/server";
+import { Logger } from "@sluice/shared/telemetry";
+import {
+  DiskFileWrapper,
+  DiskWrapper,
+  SeededRandom,
+  settle,
+  SimClock,
+  SimDisk,
+  SimNetwork,
+  tlsPair,
+} from "@sluice/shared/testing";
+import { gatewaySettings } from "./config.ts";
+import { FakeBroker } from "./fake_broker_test.ts";
+import { Gateway } from "./service.ts";
+
+/** A disk whose reads of the log can be held back, as on a slow start. */
+class SlowDisk extends DiskWrapper {
+  gate: Promise<void> = Promise.resolve();
+
+  override wrapFile(file: DiskFile, path: string): DiskFile {
+    return path.endsWith(".log") ? new SlowFile(file, () => this.gate) : file;
+  }
+}
+
+class SlowFile extends DiskFileWrapper {
+  readonly #gate: () => Promise<void>;
+
+  constructor(inner: DiskFile, gate: () => Promise<void>) {
+    super(inner);
+    this.#gate = gate;
+  }
+
+  override async readAt(position: number, into: Uint8Array): Promise<number> {
+    await this.#gate();
+    return await super.readAt(position, into);
+  }
+}
+
+/** A producer. */
+class Client {
+  frames: string[] = [];
+  isOver = false;
+
+  constructor(readonly connection: Connection) {
+    void this.#read();
+  }
+
+  async send(...parts: Uint8Array[]): Promise<void> {
+    for (const part of parts) await this.connection.writeAll(part);
+    await settle();
+  }
+
+  /** What came since the last call, without heartbeats. */
+  take(): string[] {
+    return this.frames.splice(0).filter((text) => text !== HEARTBEAT_TEXT);
+  }
+
+  async #read(): Promise<void> {
+    const decoder = new FrameDecoder(2 ** 20);
+    const buffer = new Uint8Array(65_536);
+    try {
+      while (true) {
+        const bytes = await this.connection.read(buffer);
+        if (bytes === null) break;
+        decoder.feed(buffer, 0, bytes);
+        while (decoder.next() === FrameEvent.FRAME) {
+          this.frames.push(decoder.text());
+          if (decoder.text() === HEARTBEAT_TEXT) void this.connection.writeAll(NOP_COMMAND);
+        }
+      }
+    } catch {
+      // Reset.
+    }
+    this.isOver = true;
+    this.connection.close();
+  }
+}
+
+class Machine {
+  readonly simDisk = new SimDisk();
+  readonly disk = new SlowDisk(this.simDisk);
+  readonly clock = new SimClock();
+  readonly network = new SimNetwork();
+  readonly broker = new FakeBroker(this.network, 4150);
+  readonly broken: unknown[] = [];
+  readonly lines: string[] = [];
+  readonly files = new Map<string, string>();
+  askHttp: AskHttp = () => Promise.reject(new HttpAskError("nobody is asked"));
+  httpTaken = false;
+  http: ServeHttpOptions | null = null;
+  https: ServeHttpOptions | null = null;
+  /** Resolves what `shutdown` of the HTTP server waits for. */
+  httpBusy: Promise<void> = Promise.resolve();
+  #starts = 0;
+
+  start(...args: string[]): Promise<Gateway> {
+    const { values } = loadSettings(gatewaySettings("host"), {
+      args: [
+        "--tcp-address=127.0.0.1:4150",
+        "--http-address=127.0.0.1:4151",
+        ...(args.some((argument) => /^--(?:broker|discovery)/.test(argument))
+          ? []
+          : ["--broker-tcp-address=broker:4150"]),
+        ...args,
+      ],
+      env: {},
+      readFile: () => "",
+    });
+    return Gateway.start({ values, hostname: "host" }, {
+      disk: this.disk,
+      clock: this.clock,
+      random: new SeededRandom(++this.#starts),
+      network: this.network,
+      serveHttp: (options) => {
+        if (this.httpTaken) throw new AddressInUseError(options.hostname, options.port);
+        this.http = options;
+        const { hostname, port } = options;
+        return { hostname, port, acceptFailureCount: 3, shutdown: () => this.httpBusy };
+      },
+      serveHttps: (options) => {
+        this.https = options;
+        const { hostname, port } = options;
+        return Promise.resolve({
+          hostname,
+          port,
+          shutdown: () => Promise.resolve(),
+          renew: () => {},
+        });
+      },
+      readTextFile: (path) => {
+        const text = this.files.get(path);
+        return text === undefined ? Promise.reject(new Error("not found")) : Promise.resolve(text);
+      },
+      askHttp: (...asked) => this.askHttp(...asked),
+      streamHttp: () => Promise.reject(new HttpAskError("nobody answers")),
+      logger: new Logger({ sink: (line) => this.lines.push(line), clock: this.clock }),
+      process: () => ({
+        residentBytes: 5,
+        heapBytes: 4,
+        heapUsedBytes: 3,
+        externalBytes: 2,
+        cpuSeconds: 0.5,
+        startSeconds: 1_700_000_000,
+      }),
+      onBroken: (error) => this.broken.push(error),
+    });
+  }
+
+  /** Starts, and waits until the broker is connected. */
+  async ready(...args: string[]): Promise<Gateway> {
+    const gateway = await this.clock.runUntil(this.start(...args), 10_000);
+    await settle();
+    return gateway;
+  }
+
+  async connect(...first: Uint8Array[]): Promise<Client> {
+    const client = new Client(await this.network.connect("127.0.0.1", 4150, 1000));
+    await client.send(MAGIC_V2, ...first);
+    return client;
+  }
+
+  async fetch(method: string, path: string, body?: string, token?: string): Promise<Response> {
+    ok(this.http !== null);
+    const request = new Request(`http://127.0.0.1:4151${path}`, {
+      method,
+      headers: token === undefined ? {} : { Authorization: `Bearer ${token}` },
+      ...(body === undefined ? {} : { body }),
+    });
+    return await this.http.handler(request, "127.0.0.1:5");
+  }
+
+  async ask(method: string, path: string, body?: string, token?: string): Promise<string> {
+    return await (await this.fetch(method, path, body, token)).text();
+  }
+
+  /** What `/v1/health` says in short: HTTP status, status, codes of the reasons. */
+  async health(): Promise<[number, string, string[]]> {
+    const response = await this.fetch("GET", "/v1/health");
+    const { status, reasons } = await response.json();
+    return [response.status, status, reasons.map(({ code }: { code: string }) => code)];
+  }
+
+  get bodies(): string[] {
+    return this.broker.bodies("t");
+  }
+
+  async stop(gateway: Gateway, ...clients: readonly Client[]): Promise<void> {
+    await this.clock.runUntil(gateway.stop(), 40_000);
+    await settle();
+    for (const client of clients) ok(client.isOver);
+    await this.checkClean();
+  }
+
+  async checkClean(): Promise<void> {
+    const wasUp = this.broker.isUp;
+    this.broker.down();
+    await settle();
+    const { simDisk, clock, network, broken } = this;
+    equal([simDisk.openFiles, clock.pendingTimers, network.openEnds, broken], [0, 0, 0, []]);
+    if (wasUp) this.broker.up();
+  }
+}
+
+function pub(text: string): Uint8Array {
+  return encodePub("t", utf8Bytes(text));
+}
+
+Deno.test("a gateway takes publishes over NSQ and HTTP, and a broker gets them", async () => {
+  const machine = new Machine();
+  const gateway = await machine.ready();
+  equal(await machine.health(), [200, "ok", []]);
+  const client = await machine.connect(pub("by tcp"));
+  equal(client.take(), ["OK"]);
+  equal(await machine.ask("POST", "/pub?topic=t", "by http"), "OK");
+  equal(machine.bodies, ["by tcp", "by http"]);
+  await machine.stop(gateway, client);
+});
+
+Deno.test("a gateway tells its addresses, its figures and its brokers over HTTP", async () => {
+  const machine = new Machine();
+  const gateway = await machine.ready("--broadcast-address=gateway.example");
+  await machine.ask("POST", "/pub?topic=t", "a");
+  match(
+    await machine.ask("GET", "/info"),
+    /"broadcast_address":"gateway.example","hostname":"host","http_port":4151,"tcp_port":4150,/,
+  );
+  match(await machine.ask("GET", "/stats"), /\n {2}broker:4150 +usable .* confirmed: 1\n/);
+  const metrics = await machine.ask("GET", "/metrics");
+  for (
+    const line of [
+      /^sluice_gateway_publishes_total\{outcome="confirmed"\} 1$/m,
+      /^sluice_gateway_brokers\{state="usable"\} 1$/m,
+      /^sluice_gateway_ready 1$/m,
+      /^sluice_gateway_accept_failures_total\{protocol="http"\} 3$/m,
+      /^sluice_gateway_receiving_bytes 0$/m,
+      /^sluice_process_resident_bytes 5$/m,
+    ]
+  ) {
+    match(metrics, line);
+  }
+  await machine.stop(gateway);
+});
+
+Deno.test("without a spool a gateway without brokers refuses, and is not ready", async () => {
+  const machine = new Machine();
+  machine.broker.down();
+  const gateway = await machine.ready("--publish-timeout=1s");
+  equal(await machine.health(), [503, "unavailable", ["no_broker"]]);
+  ok(machine.lines.some((line) => line.includes("no --data-path for a spool")));
+  const asking = machine.fetch("POST", "/pub?topic=t", "a");
+  await machine.clock.run(1_100);
+  equal((await asking).status, 429);
+  machine.broker.up();
+  await machine.clock.run(3_000);
+  equal(await machine.health(), [200, "ok", []]);
+  equal(await machine.ask("POST", "/pub?topic=t", "b"), "OK");
+  equal(machine.bodies, ["b"]);
+  await machine.stop(gateway);
+});
+
+Deno.test("with a spool it is ready without brokers, and brokers get what is spooled when they are back", async () => {
+  const machine = new Machine();
+  machine.broker.down();
+  const gateway = await machine.ready("--data-path=/data");
+  equal(await machine.health(), [200, "degraded", ["no_broker"]]);
+  const client = await machine.connect(pub("a"));
+  await machine.clock.run(300);
+  equal(client.take(), ["OK"]);
+  const response = await machine.fetch("POST", "/pub?topic=t", "b");
+  equal([response.status, response.headers.get("sluice-spooled")], [200, "true"]);
+  await response.body?.cancel();
+  equal(await machine.health(), [200, "degraded", ["no_broker", "backlog"]]);
+  machine.broker.up();
+  await machine.clock.run(5_000);
+  equal(machine.bodies, ["a", "b"]);
+  equal(await machine.health(), [200, "ok", []]);
+  await machine.stop(gateway, client);
+});
+
+Deno.test("what is in the spool goes on at the next start, in order and before what comes then", async () => {
+  const machine = new Machine();
+  machine.broker.down();
+  const first = await machine.ready("--data-path=/data");
+  const texts = Array.from({ length: 50 }, (_, at) => `m${at}`);
+  const asking = Promise.all(texts.map((text) => machine.ask("POST", "/pub?topic=t", text)));
+  await machine.clock.run(500);
+  equal(new Set(await asking), new Set(["OK"]));
+  await machine.stop(first);
+  ok(machine.lines.some((line) => line.includes("Publishes are left in the spool")));
+  machine.lines.length = 0;
+  machine.broker.up();
+  const second = await machine.ready("--data-path=/data");
+  ok(machine.lines.some((line) => /Opened the spool .*publishes=50/.test(line)));
+  equal(await machine.ask("POST", "/pub?topic=t", "late"), "OK");
+  await machine.clock.run(5_000);
+  equal(machine.bodies, [...texts, "late"]);
+  await machine.stop(second);
+});
+
+Deno.test("a gateway that loses power has what it said OK to, at its broker once", async () => {
+  for (let seed = 1; seed <= 10; seed++) {
+    const machine = new Machine();
+    const random = new SeededRandom(seed);
+    machine.broker.down();
+    const first = await machine.ready("--data-path=/data");
+    const confirmed: string[] = [];
+    const asking = Array.from({ length: 30 }, async (_, at) => {
+      const answer = await machine.fetch("POST", "/pub?topic=t", `m${at}`);
+      if (answer.status === 200) confirmed.push(`m${at}`);
+      await answer.body?.cancel();
+    });
+    await machine.clock.run(190 + random.below(30));
+    machine.simDisk.crash();
+    // What is left of the process ends without a trace.
+    await machine.clock.runUntil(first.stop().catch(() => {}), 60_000);
+    await Promise.all(asking);
+    machine.broken.length = 0;
+    machine.broker.up();
+    const second = await machine.ready("--data-path=/data");
+    await machine.clock.run(5_000);
+    const { bodies } = machine;
+    equal(new Set(bodies).size, bodies.length, `seed ${seed}: nothing is there twice`);
+    for (const text of confirmed) ok(bodies.includes(text), `seed ${seed}: ${text} is there`);
+    await machine.stop(second);
+  }
+});
+
+Deno.test("HTTP is up while the spool is read: alive, not ready, and NSQ is not there yet", async () => {
+  const machine = new Machine();
+  machine.broker.down();
+  const first = await machine.ready("--data-path=/data");
+  const asking = machine.ask("POST", "/pub?topic=t", "kept");
+  await machine.clock.run(300);
+  equal(await asking, "OK");
+  await machine.stop(first);
+  let release: () => void = () => {};
+  machine.disk.gate = new Promise((resolve) => release = resolve);
+  const starting = machine.start("--data-path=/data");
+  await settle();
+  equal(await machine.ask("GET", "/ping"), "OK");
+  equal(await machine.health(), [503, "unavailable", ["starting"]]);
+  await rejects(machine.network.connect("127.0.0.1", 4150, 1000));
+  const early = machine.fetch("POST", "/pub?topic=t", "early");
+  await machine.clock.run(1_000);
+  equal([(await early).status, (await early).headers.get("retry-after")], [503, "1"]);
+  await (await early).body?.cancel();
+  const patient = machine.ask("POST", "/pub?topic=t", "patient");
+  release();
+  const second = await machine.clock.runUntil(starting, 1_000);
+  machine.broker.up();
+  await machine.clock.run(5_000);
+  equal([await patient, machine.bodies], ["OK", ["kept", "patient"]]);
+  await machine.stop(second);
+});
+
+Deno.test("stopping answers what a broker is still to answer, and refuses nothing that it took", async () => {
+  const machine = new Machine();
+  const gateway = await machine.ready();
+  machine.broker.deed = () => "stored, silent";
+  const client = await machine.connect(pub("a"));
+  const asking = machine.ask("POST", "/pub?topic=t", "b");
+  await settle();
+  const stopping = gateway.stop();
+  await machine.clock.run(1_000);
+  equal([client.take(), client.isOver], [[], false]);
+  equal((await machine.health())[2], ["draining"]);
+  machine.broker.deed = () => "ok";
+  machine.broker.speak();
+  await machine.clock.runUntil(stopping, 20_000);
+  equal([client.take(), await asking], [["OK"], "OK"]);
+  equal(machine.bodies, ["a", "b"]);
+  await machine.checkClean();
+});
+
+Deno.test("stopping spools after half of its time what has no answer, for the broker that may have it", async () => {
+  const machine = new Machine();
+  const flags = ["--data-path=/data", "--publish-timeout=1h", "--shutdown-timeout=16s"];
+  const first = await machine.ready(...flags);
+  machine.broker.deed = () => "stored, no answer";
+  const client = await machine.connect(pub("maybe"));
+  await settle();
+  machine.broker.down();
+  const asking = machine.fetch("POST", "/pub?topic=u", "never");
+  const stopping = first.stop();
+  await machine.clock.run(7_900);
+  equal(client.take(), []);
+  await machine.clock.runUntil(stopping, 20_000);
+  equal([client.take(), client.isOver], [["OK"], true]);
+  equal((await asking).headers.get("sluice-spooled"), "true");
+  await (await asking).body?.cancel();
+  await machine.checkClean();
+  machine.broker.deed = () => "ok";
+  machine.broker.up();
+  const second = await machine.ready(...flags);
+  await machine.clock.run(5_000);
+  equal([machine.bodies, machine.broker.bodies("u")], [["maybe"], ["never"]]);
+  equal(machine.broker.repeats, 1);
+  await machine.stop(second);
+});
+
+Deno.test("stopping without a spool tells what is not known, and what was not stored", async () => {
+  const machine = new Machine();
+  const gateway = await machine.ready("--publish-timeout=1h", "--shutdown-timeout=16s");
+  machine.broker.deed = () => "stored, no answer";
+  const maybe = await machine.connect(pub("maybe"));
+  machine.broker.down();
+  await settle();
+  const never = await machine.connect(pub("never"));
+  await machine.clock.runUntil(gateway.stop(), 40_000);
+  match(maybe.take()[0] ?? "", /^E_AMBIGUOUS PUB /);
+  match(never.take()[0] ?? "", /^E_THROTTLED PUB /);
+  await machine.checkClean();
+});
+
+Deno.test("for drain-delay publishes are taken while health says draining", async () => {
+  const machine = new Machine();
+  const gateway = await machine.ready("--drain-delay=5s");
+  const client = await machine.connect();
+  const stopping = gateway.stop();
+  await machine.clock.run(4_000);
+  equal(await machine.health(), [503, "unavailable", ["draining"]]);
+  await client.send(pub("a"));
+  const late = await machine.connect(pub("b"));
+  const response = await machine.fetch("POST", "/pub?topic=t", "c");
+  equal([response.status, response.headers.get("connection")], [200, "close"]);
+  await response.body?.cancel();
+  equal([client.take(), late.take()], [["OK"], ["OK"]]);
+  await machine.clock.runUntil(stopping, 30_000);
+  equal([machine.bodies, client.isOver, late.isOver], [["a", "b", "c"], true, true]);
+  await rejects(machine.network.connect("127.0.0.1", 4150, 1000));
+  await machine.checkClean();
+});
+
+Deno.test("HTTP requests that do not end are cut off in time to stop", async () => {
+  const machine = new Machine();
+  const gateway = await machine.ready("--shutdown-timeout=10s");
+  const { signal } = machine.http!;
+  machine.httpBusy = new Promise((resolve) => signal!.addEventListener("abort", () => resolve()));
+  const stopping = gateway.stop();
+  await machine.clock.run(6_999);
+  equal(signal?.aborted, false);
+  await machine.clock.runUntil(stopping, 1_000);
+  equal(signal?.aborted, true);
+  await machine.checkClean();
+});
+
+Deno.test("a folder that another gateway holds is refused, and everything is given back", async () => {
+  const machine = new Machine();
+  const gateway = await machine.ready("--data-path=/data");
+  await rejects(
+    machine.start("--data-path=/data", "--tcp-address=127.0.0.1:5150"),
+    (error: unknown) => error instanceof DiskError && error.kind === "locked",
+  );
+  equal(machine.http?.signal?.aborted, true);
+  await machine.stop(gateway);
+});
+
+Deno.test("a taken address is refused with the flag to change, and everything is given back", async () => {
+  const machine = new Machine();
+  const inUse = (flag: string) => (error: unknown) => {
+    ok(error instanceof ListenError);
+    match(error.message, new RegExp(`is in use\\. Choose another address with ${flag}$`));
+    return true;
+  };
+  const tunnel = "--tunnel-tcp-address=127.0.0.1:4152";
+  for (
+    const [port, flag] of [[4150, "--tcp-address"], [4152, "--tunnel-tcp-address"]] as const
+  ) {
+    const listener = machine.network.listen("127.0.0.1", port);
+    await rejects(
+      machine.clock.runUntil(machine.start("--data-path=/data", tunnel), 1_000),
+      inUse(flag),
+    );
+    await machine.checkClean();
+    listener.close();
+  }
+  machine.httpTaken = true;
+  await rejects(machine.start("--data-path=/data"), inUse("--http-address"));
+  await machine.checkClean();
+  machine.httpTaken = false;
+  await machine.stop(await machine.ready("--data-path=/data", tunnel));
+});
+
+Deno.test("a tunnel leads to a broker, and ends when the gateway stops", async () => {
+  const machine = new Machine();
+  const listener = machine.network.listen("other", 4150);
+  const gateway = await machine.ready(
+    "--broker-tcp-address=other:4150",
+    "--tunnel-tcp-address=127.0.0.1:4152",
+  );
+  equal(gateway.tunnelPort, 4152);
+  const live = await listener.accept();
+  const consumer = await machine.network.connect("127.0.0.1", 4152, 1000);
+  await consumer.writeAll(MAGIC_V2);
+  const passed = await listener.accept();
+  const buffer = new Uint8Array(10);
+  equal(await passed!.read(buffer), 4);
+  await machine.clock.runUntil(gateway.stop(), 30_000);
+  equal(await consumer.read(buffer), null);
+  for (const connection of [live, passed, consumer]) connection!.close();
+  listener.close();
+  await machine.checkClean();
+});
+
+Deno.test("a publish of an unknown discovery is spooled; health says that discovery is lost", async () => {
+  const machine = new Machine();
+  const gateway = await machine.ready(
+    "--discovery-http-address=discovery:4161",
+    "--data-path=/data",
+  );
+  await machine.clock.run(60_000);
+  const [status, word, codes] = await machine.health();
+  equal([status, word], [200, "degraded"]);
+  ok(codes.includes("no_broker") && codes.includes("discovery_lost"), `${codes}`);
+  equal(await machine.ask("POST", "/pub?topic=t", "a"), "OK");
+  await machine.stop(gateway);
+});
+
+Deno.test("a publish is authorized over NSQ by AUTH and over HTTP by bearer token", async () => {
+  const machine = new Machine();
+  machine.askHttp = ({ url }) => {
+    const allowed = { topic: "^t$", channels: [".*"], permissions: ["publish"] };
+    const known = { ttl: 60, identity: "joe", authorizations: [allowed] };
+    const text = JSON.stringify(url.includes("opensesame") ? known : { ttl: 1 });
+    return Promise.resolve({ status: 200, body: utf8Bytes(text) });
+  };
+  const gateway = await machine.ready("--auth-http-address=auth:1");
+  const client = await machine.connect(
+    encodeIdentify({ feature_negotiation: true }),
+    encodeAuth(utf8Bytes("opensesame")),
+    pub("a"),
+  );
+  const [identified = "", ...rest] = client.take();
+  equal(JSON.parse(identified).auth_required, true);
+  equal(rest, ['{"identity":"joe","identity_url":"","permission_count":1}', "OK"]);
+  const denied = await machine.connect(pub("b"));
+  match(denied.take()[0] ?? "", /^E_AUTH_FIRST/);
+  match(await machine.ask("POST", "/pub?topic=t", "c"), /AUTH_REQUIRED/);
+  match(await machine.ask("POST", "/pub?topic=other", "c", "opensesame"), /FORBIDDEN/);
+  equal(await machine.ask("POST", "/pub?topic=t", "c", "opensesame"), "OK");
+  equal(machine.bodies, ["a", "c"]);
+  await machine.stop(gateway, client, denied);
+  ok(!machine.lines.some((line) => line.includes("opensesame")));
+});
+
+Deno.test("a gateway with a certificate serves HTTPS and offers TLS; files that do not fit are refused", async () => {
+  const machine = new Machine();
+  const flags = ["--tls-cert=cert", "--tls-key=key", "--https-address=127.0.0.1:4152"];
+  await rejects(machine.start(...flags), TlsFilesError);
+  await machine.checkClean();
+  const { cert, key } = tlsPair("server");
+  machine.files.set("cert", cert);
+  machine.files.set("key", key);
+  const gateway = await machine.ready(...flags, "--tls-required");
+  ok(machine.https !== null);
+  equal(
+    await machine.ask("GET", "/ping"),
+    '{"message": "TLS_REQUIRED", "https_port": 4152}',
+  );
+  const client = await machine.connect(pub("in clear"));
+  match(client.take()[0] ?? "", /^E_INVALID cannot PUB in current state \(TLS required\)/);
+  await machine.stop(gateway, client);
+});
+
+Deno.test("a spool that cannot be written is told; publishes go on to brokers", async () => {
+  const machine = new Machine();
+  machine.broker.down();
+  const gateway = await machine.ready("--data-path=/data");
+  await machine.clock.run(500);
+  machine.simDisk.failNext({ operation: "sync", kind: "io" });
+  const asking = machine.fetch("POST", "/pub?topic=t", "a");
+  await machine.clock.run(500);
+  equal((await asking).status, 504, "whether it is in the spool shows at the next start");
+  await (await asking).body?.cancel();
+  const [status, , codes] = await machine.health();
+  ok(status === 503 && codes.includes("spool_failed"), `${codes}`);
+  machine.broker.up();
+  await machine.clock.run(3_000);
+  equal(await machine.ask("POST", "/pub?topic=u", "b"), "OK");
+  equal(machine.broken, []);
+  await machine.clock.runUntil(gateway.stop().catch(() => {}), 40_000);
+  await machine.checkClean();
+});
