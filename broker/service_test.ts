@@ -31,7 +31,7 @@ import {
 } from "@sluice/shared/server";
 import { brokerSettings } from "./config.ts";
 import { Client, HeldDisk, pub } from "./server/world_test.ts";
-import { Service } from "./service.ts";
+import { Service, StartStoppedError } from "./service.ts";
 
 class Machine {
   readonly simDisk = new SimDisk();
@@ -55,6 +55,10 @@ class Machine {
   httpBusy: Promise<void> = Promise.resolve();
 
   start(...args: string[]): Promise<Service> {
+    return this.startUntil(new AbortController().signal, ...args);
+  }
+
+  startUntil(stop: AbortSignal, ...args: string[]): Promise<Service> {
     const declaration = brokerSettings("host");
     const { values } = loadSettings(declaration, {
       args: [
@@ -110,7 +114,7 @@ class Machine {
         startSeconds: 1_700_000_000,
       }),
       onBroken: (error) => this.broken.push(error),
-    });
+    }, stop);
   }
 
   async connect(...first: (string | Uint8Array)[]): Promise<Client> {
@@ -302,6 +306,126 @@ Deno.test("stopping answers what was accepted, refuses what is new, and waits fo
   idle.close();
   machine.checkClean();
 });
+
+Deno.test("for drain-delay health says stopping, and everything else goes on", async () => {
+  const machine = new Machine();
+  const service = await machine.start("--drain-delay=5s");
+  const consumer = await machine.connect(encodeSub("t", "c"), "RDY 5\n");
+  equal(consumer.take(), ["OK"]);
+  const stopping = service.stop();
+  await machine.clock.run(4_990);
+  equal(await machine.health(), [503, "unavailable", ["stopping"]]);
+  const { publish_ready, consume_ready } = JSON.parse(
+    await machine.ask("GET", "/v1/registry/head"),
+  );
+  equal([publish_ready, consume_ready], [false, false]);
+  const late = await machine.connect(pub("t", "one"), pub("new", "x"));
+  equal(late.take(), ["OK", "OK"]);
+  equal(await machine.ask("POST", "/pub?topic=t", "two"), "OK");
+  equal(consumer.take(), ["one #1", "two #1"]);
+  equal(machine.http!.signal!.aborted, false);
+  await machine.clock.runUntil(stopping, 20);
+  equal([late.take(), consumer.take()], [["end"], ["end"]]);
+  late.close();
+  consumer.close();
+  await settle();
+  machine.checkClean();
+});
+
+Deno.test("a body that is half here is answered when the end begins, and not before", async () => {
+  const machine = new Machine();
+  const service = await machine.start("--drain-delay=1s");
+  const answers: string[] = [];
+  const post = (path: string, headers: Record<string, string> = {}) => {
+    const body = new ReadableStream({
+      start: (controller) => controller.enqueue(utf8Bytes("half")),
+    });
+    const request = new Request(`http://127.0.0.1:4151${path}?topic=t`, {
+      method: "POST",
+      headers,
+      body,
+    });
+    void Promise.resolve(machine.http!.handler(request, "127.0.0.1:5")).then(async (response) =>
+      answers.push(`${response.status} ${await response.text()}`)
+    );
+  };
+  post("/pub", { "content-length": "100" });
+  post("/mpub", { "content-length": "100" });
+  // Without a length it may be a large one, which goes another way.
+  post("/pub");
+  await settle();
+  const stopping = service.stop();
+  await machine.clock.run(999);
+  equal(answers, []);
+  await machine.clock.run(1);
+  equal(answers, Array.from({ length: 3 }, () => '503 {"message":"EXITING"}'));
+  await machine.clock.runUntil(stopping, 0);
+  equal(service.broker.exit.waitingCount, 0);
+  machine.checkClean();
+});
+
+Deno.test("a probe that writes is answered in a stop, and a disk that hangs does not delay its answer", async () => {
+  const machine = new Machine();
+  const service = await machine.start();
+  const release = machine.disk.hold();
+  let answer = "";
+  void machine.ask("GET", "/v1/health?probe=write").then((text) => answer = text);
+  await settle();
+  const stopping = service.stop();
+  await machine.clock.run(2_000);
+  match(answer, /write_probe_slow/);
+  release();
+  await machine.clock.runUntil(stopping, 2_000);
+  machine.checkClean();
+});
+
+Deno.test("what a consumer had in flight at a stop comes again at once after the start", async () => {
+  const machine = new Machine();
+  const first = await machine.start();
+  const client = await machine.connect(
+    ...["a", "b", "c"].map((body) => pub("t", body)),
+    encodeSub("t", "c"),
+    "RDY 5\n",
+  );
+  equal(client.take().slice(4), ["a #1", "b #1", "c #1"]);
+  await client.send(`FIN ${client.ids[1]}\n`);
+  await machine.stop(first, client);
+  const second = await machine.start();
+  const next = await machine.connect(encodeSub("t", "c"), "RDY 5\n");
+  equal(next.take().map((frame) => frame[0]), ["O", "a", "c"]);
+  await machine.stop(second, next);
+});
+
+for (const when of ["before it listens for HTTP", "while it reads the log"]) {
+  Deno.test(`a start that is told to stop ${when} ends at once and answers who waits`, async () => {
+    const machine = new Machine();
+    const first = await machine.start();
+    const client = await machine.connect(pub("t", "kept"));
+    equal(client.take(), ["OK"]);
+    await machine.stop(first, client);
+    const stop = new AbortController();
+    const isListening = when.startsWith("while");
+    if (!isListening) stop.abort();
+    // The start waits here for as long as it takes.
+    const release = machine.disk.holdReads();
+    const starting = rejects(machine.startUntil(stop.signal), StartStoppedError);
+    await settle();
+    let answer = "";
+    if (isListening) void machine.ask("GET", "/stats").then((text) => answer = text);
+    stop.abort();
+    await machine.clock.runUntil(starting, 0);
+    if (isListening) match(answer, /RECOVERING/);
+    release();
+    await settle();
+    // In the real world the process is gone by now.
+    await machine.clock.run(5_000);
+    machine.checkClean();
+    const second = await machine.start();
+    const consumer = await machine.connect(encodeSub("t", "c"), "RDY 5\n");
+    equal(consumer.take(), ["OK", "kept #1"]);
+    await machine.stop(second, consumer);
+  });
+}
 
 for (const [timeout, graceMs] of [["10s", 1_000], ["2s", 500]] as const) {
   Deno.test(`HTTP requests that do not end are cut off in time to stop within ${timeout}`, async () => {

@@ -40,6 +40,8 @@ export class HeldDisk extends DiskWrapper {
   #failing = false;
   #held: Promise<void> | null = null;
   #release: () => void = () => {};
+  #heldReads: Promise<void> | null = null;
+  #releaseReads: () => void = () => {};
 
   /** Syncs of the log wait from now on; call what is returned to let them go on. */
   hold(): () => void {
@@ -54,9 +56,18 @@ export class HeldDisk extends DiskWrapper {
     this.#failing = true;
   }
 
+  /** Reads of the log wait from now on; call what is returned to let them go on. */
+  holdReads(): () => void {
+    this.#heldReads = new Promise((resolve) => this.#releaseReads = resolve);
+    return () => {
+      this.#heldReads = null;
+      this.#releaseReads();
+    };
+  }
+
   override wrapFile(file: DiskFile, path: string): DiskFile {
     if (!path.endsWith(".log")) return file;
-    return new HeldFile(file, () => this.#sync());
+    return new HeldFile(file, () => this.#sync(), () => this.#heldReads);
   }
 
   async #sync(): Promise<void> {
@@ -68,10 +79,22 @@ export class HeldDisk extends DiskWrapper {
 
 class HeldFile extends DiskFileWrapper {
   readonly #before: () => Promise<void>;
+  readonly #beforeRead: () => Promise<void> | null;
 
-  constructor(inner: DiskFile, before: () => Promise<void>) {
+  constructor(
+    inner: DiskFile,
+    before: () => Promise<void>,
+    beforeRead: () => Promise<void> | null,
+  ) {
     super(inner);
     this.#before = before;
+    this.#beforeRead = beforeRead;
+  }
+
+  override async readAt(position: number, into: Uint8Array): Promise<number> {
+    const held = this.#beforeRead();
+    if (held !== null) await held;
+    return await super.readAt(position, into);
   }
 
   override async syncData(): Promise<void> {
