@@ -185,12 +185,11 @@ export class HandingOut {
   }
 
   #nextBacklog(): FoundPublish | "end" | "wait" {
-    const { state, scanner, log } = this.#parts;
+    const { state, scanner } = this.#parts;
     while (true) {
       const found = scanner.find();
       if (found === "end") {
-        // Nothing is in the log that was not looked at.
-        if (log.log.durableEnd === log.log.end) state.recountAll();
+        state.recountAll();
         return "end";
       }
       if (found === "wait" || state.isBacklog(found.header.number)) return found;

@@ -12,7 +12,13 @@
  * - Files go oldest first, once nothing in them is owed. What alone keeps a file for long (an entry in
  *   quarantine, or of a broker that is away) is written once more at the log's end.
  */
-import { FileLogStore, LogError, type LogStore, recordBytes } from "@sluice/shared/log";
+import {
+  BLOCK_HEADER_BYTES,
+  FileLogStore,
+  LogError,
+  type LogStore,
+  recordBytes,
+} from "@sluice/shared/log";
 import {
   type Clock,
   type Disk,
@@ -144,6 +150,8 @@ export class Spool {
   /** Publishes that wait for room in the ring, in the order of the calls. */
   readonly #appends = new Serial();
   #waitingBytes = 0;
+  /** Of the last publish that found no space. */
+  #refusedBytes = 0;
   readonly #headBytes: number;
   readonly #ringBytes: number;
   #appendedTotal = 0;
@@ -466,7 +474,7 @@ export class Spool {
       appendedTotal: this.#appendedTotal,
       refusedTotal: { ...this.#refusedTotal },
       damaged: this.#handingOut.damagedCount,
-      isFull: this.#log.isDiskFull || !this.#hasSpace(0),
+      isFull: this.#log.isDiskFull || !this.#hasSpace(this.#refusedBytes),
       failure: this.#failure,
     };
   }
@@ -493,7 +501,7 @@ export class Spool {
   }
 
   #hasSpace(bytes: number): boolean {
-    const used = this.#fileBytes + this.#waitingBytes + bytes;
+    const used = this.#fileBytes + this.#waitingBytes + BLOCK_HEADER_BYTES + bytes;
     return used <= this.#options.bytesMax - this.#headBytes;
   }
 
@@ -512,7 +520,10 @@ export class Spool {
       );
     }
     if (this.#log.isDiskFull) return new SpoolRefusal("full", "The disk of the spool is full");
-    if (!this.#hasSpace(bytes)) return new SpoolRefusal("full", "The spool is full");
+    if (!this.#hasSpace(bytes)) {
+      this.#refusedBytes = bytes;
+      return new SpoolRefusal("full", "The spool is full");
+    }
     if (this.#waitingBytes + bytes > this.#ringBytes) {
       return new SpoolRefusal("full", "The disk of the spool is too slow");
     }

@@ -325,9 +325,10 @@ export class SpoolState {
     this.#owe(entry);
   }
 
-  /** Counts anew, when nothing is in the log that was not looked at. */
+  /** Counts anew where that is needed, once everything of the free lane has been looked at. */
   recountAll(): void {
     if (!this.isDoubtful || this.announcedCount > 0) return;
+    if (this.#scannedTo < this.nextNumber[FREE_LANE]) return;
     const known = [...this.#tracked.values()].filter(({ isCounted }) => isCounted);
     if (known.some(({ topic }) => topic === "")) return;
     this.isDoubtful = false;
