@@ -36,6 +36,7 @@ import { LargeUpload } from "./large_upload.ts";
 import { lookingReader } from "./looking_reader.ts";
 import { MessageAges } from "./message_ages.ts";
 import { MessageReader } from "./message_reader.ts";
+import type { MessageTraces } from "./message_traces.ts";
 import { QUOTA_TEXT, type TopicQuotas } from "./quota.ts";
 import {
   type Channel,
@@ -157,6 +158,8 @@ export class Broker implements ChannelEffects {
   readonly counters = new BrokerCounters();
   /** How long the start took to read the data folder. */
   openingMs = 0;
+  /** The spans of messages; null while none are made. */
+  traces: MessageTraces | null = null;
   /** Publishes with a sequence that were not stored, by why; since the start. */
   readonly repeats = { answered: 0, tooOld: 0, throttled: 0 };
   /** Bodies on their way into the log. */
@@ -485,6 +488,7 @@ export class Broker implements ChannelEffects {
     topic.messageCount++;
     topic.messageBytes += end - start;
     topic.quotaRoomBytes -= wireBytes;
+    if (this.traces !== null) this.#trace(topic, sequence, end - start);
   }
 
   /** As `publish`, of a body that is in the log already; `LargeUpload` asks for room. */
@@ -505,6 +509,7 @@ export class Broker implements ChannelEffects {
     topic.messageCount++;
     topic.messageBytes += body.bytes;
     topic.quotaRoomBytes -= MESSAGE_BODY_OFFSET + body.bytes;
+    if (this.traces !== null) this.#trace(topic, sequence, body.bytes);
   }
 
   /** Begins a large message that is yet to arrive; null when all memory for publishes is in use. */
@@ -627,6 +632,12 @@ export class Broker implements ChannelEffects {
     const nowMs = this.clock.monoMs();
     const wallMs = this.clock.wallMs();
     for (const state of states) this.topics.get(state.name)?.appended(nowMs, wallMs);
+  }
+
+  #trace({ state }: Topic, sequence: number, bytes: number): void {
+    const isRelaxed = this.storage.isRelaxed(state);
+    const { position } = this;
+    this.traces?.published({ topic: state.name, sequence, bytes, position, isRelaxed });
   }
 
   /** Writes what a message has before its body; returns its timestamp, Unix ms. */

@@ -4,6 +4,7 @@ import {
   boolean,
   bytes,
   durationMs,
+  fraction,
   type Kind,
   list,
   percentile,
@@ -32,6 +33,15 @@ export function statisticsSettings() {
       kind: durationMs({ min: 2 }),
       default: "10m",
       doc: "The time that percentiles of latency look back, at most.",
+      group,
+    }),
+    traceSample: setting({
+      name: "trace-sample",
+      kind: fraction(),
+      default: 0,
+      doc:
+        "The share of messages that OpenTelemetry spans are made of, from 0 (none) to 1 (all). " +
+        "Needs OTEL_DENO=true in the environment; see docs/OPERATIONS.md.",
       group,
     }),
     statsdAddress: setting({

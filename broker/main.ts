@@ -22,6 +22,7 @@ import {
   SystemDisk,
   SystemNetwork,
   SystemRandom,
+  systemTracer,
 } from "@sluice/shared/runtime/system";
 import { ListenError, TlsFilesError } from "@sluice/shared/server";
 import type { Logger } from "@sluice/shared/telemetry";
@@ -78,6 +79,7 @@ async function main(): Promise<number> {
       logger,
       memory: memoryFigures,
       process: processFigures,
+      tracer: values.traceSample > 0 ? systemTracer() : null,
       onBroken: (error) => {
         logger.fatal("Stopping: the state cannot be trusted any more", {
           error: error instanceof Error ? error : String(error),

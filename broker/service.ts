@@ -25,6 +25,7 @@ import {
   REPORTED_VERSION,
   type ServeHttp,
   type ServeHttps,
+  type Tracer,
 } from "@sluice/shared/runtime";
 import { type Logger, LoopLag, MetricsRegistry } from "@sluice/shared/telemetry";
 import { Authorization } from "@sluice/shared/authorization";
@@ -48,6 +49,7 @@ import {
   OUTPUT_BUFFER_BYTES_DEFAULT,
 } from "./config.ts";
 import { recoveringHealth } from "./health.ts";
+import { messageTraces } from "./message_traces.ts";
 import { RuntimeConfig } from "./runtime_config.ts";
 import { isPatient, recoveringHttp } from "./server/health_http.ts";
 import { brokerHttp } from "./server/http.ts";
@@ -85,6 +87,8 @@ export interface ServiceSeams {
   readonly datagrams?: Datagrams;
   readonly askHttp: AskHttp;
   readonly logger: Logger;
+  /** Makes the spans of messages; null where nobody collects them. */
+  readonly tracer?: Tracer | null;
   /** Memory figures of the process, for `/stats`. */
   readonly memory: () => Readonly<Record<string, number>>;
   /** Figures of the process, for metrics; told where they are known. */
@@ -187,6 +191,7 @@ export class Service {
     broker.administration.registry = this.#registryRevision;
     this.#lookUpAt(values.lookupdTcpAddresses);
     broker.onFailure = seams.onBroken;
+    this.#trace(values.traceSample);
     this.#peers.start();
     this.#statsd?.start();
     this.#lag.start();
@@ -378,6 +383,21 @@ export class Service {
       memory,
       onBroken,
     });
+  }
+
+  /** Traces a share of messages from now on, if there is anybody to collect spans. */
+  #trace(share: number): void {
+    const { broker } = this;
+    const { tracer = null, random, logger } = this.#seams;
+    if (share > 0 && tracer === null) {
+      logger.warn("trace-sample has no effect: OTEL_DENO=true is not in the environment");
+    }
+    if (share === 0 || tracer === null) {
+      broker.traces = null;
+      return;
+    }
+    broker.traces ??= messageTraces(broker, tracer, random);
+    broker.traces.share = share;
   }
 
   /** With its `%s` filled in, which `/config/statsd_prefix` shows too, as in nsqd. */

@@ -22,7 +22,7 @@ import {
   textReply,
 } from "@sluice/shared/http";
 import { parseProducerId, PRODUCER_SEQUENCE_MAX } from "@sluice/shared/protocol";
-import { InvariantError } from "@sluice/shared/runtime";
+import { InvariantError, parseTraceparent, type TraceContext } from "@sluice/shared/runtime";
 import { type Broker, type LargeUpload, type Origin, PRODUCER_ATTRIBUTE_BYTES } from "../broker.ts";
 import type { Topic } from "../queue/mod.ts";
 import { ChunkReader } from "./chunk_reader.ts";
@@ -71,6 +71,7 @@ export class HttpPublisher {
         onePart(body.length),
         dueMs,
         await this.#origin(request),
+        this.#parent(request),
       );
     });
   }
@@ -141,10 +142,17 @@ export class HttpPublisher {
           onePart(bytes),
           dueMs,
           origin,
+          this.#parent(request),
         );
       } else {
         this.#admit(topic);
-        const { into, firstEnd } = await this.#finish(upload, topic, dueMs, origin);
+        const { into, firstEnd } = await this.#finish(
+          upload,
+          topic,
+          dueMs,
+          origin,
+          this.#parent(request),
+        );
         isRepeat = firstEnd !== null;
         await broker.confirmable(into, firstEnd ?? broker.position);
       }
@@ -180,7 +188,8 @@ export class HttpPublisher {
       const topic = this.#topic(query);
       const dueMs = this.#dueMs(query);
       const parts = batchParts(query, body, this.#options);
-      return await this.#write(topic, body, parts, dueMs, await this.#origin(request));
+      const origin = await this.#origin(request);
+      return await this.#write(topic, body, parts, dueMs, origin, this.#parent(request));
     });
   }
 
@@ -268,6 +277,11 @@ export class HttpPublisher {
     return deferMs === 0 ? 0 : this.#broker.clock.wallMs() + deferMs;
   }
 
+  /** The trace that a request continues; null when it does not say, or none are made. */
+  #parent({ headers }: Request): TraceContext | null {
+    return this.#broker.traces === null ? null : parseTraceparent(headers.get("traceparent"));
+  }
+
   /** Whose publish a request is; null when its headers do not say. */
   async #origin({ headers }: Request): Promise<Origin | null> {
     const id = headers.get(PRODUCER_HEADER);
@@ -295,6 +309,7 @@ export class HttpPublisher {
     parts: BatchParts,
     dueMs: number,
     origin: Origin | null,
+    parent: TraceContext | null = null,
   ): Promise<boolean> {
     const broker = this.#broker;
     const isWhole = broker.storage.fitsGroup(body.length, parts.count) &&
@@ -321,11 +336,12 @@ export class HttpPublisher {
       }
       for (const { start, end } of parts.each()) {
         if (broker.isLarge(end - start)) {
-          into = await this.#writeLarge(into, body, start, end, dueMs);
+          into = await this.#writeLarge(into, body, start, end, dueMs, parent);
           continue;
         }
         while (!isWhole && !broker.hasRoom(end - start, 1)) await broker.room();
         if (into.deleted) into = broker.ensureTopic(into.state.name);
+        if (parent !== null) broker.traces?.continue(parent);
         // Only what is whole has an origin; its last message has it.
         broker.publish(into, body, start, end, dueMs, --left === 0 ? origin : null);
       }
@@ -345,6 +361,7 @@ export class HttpPublisher {
     topic: Topic,
     dueMs: number,
     origin: Origin | null = null,
+    parent: TraceContext | null = null,
   ): Promise<{ into: Topic; firstEnd: number | null }> {
     const broker = this.#broker;
     for (let into = topic;; await broker.room()) {
@@ -352,7 +369,9 @@ export class HttpPublisher {
       const firstEnd = origin === null ? null : broker.repeatEnd(into, origin);
       if (firstEnd !== null) return { into, firstEnd };
       if (origin !== null) broker.admitOrigin(into, origin);
+      broker.traces?.continue(parent);
       if (upload.finish(into, dueMs, origin)) return { into, firstEnd };
+      broker.traces?.continue(null);
     }
   }
 
@@ -363,6 +382,7 @@ export class HttpPublisher {
     start: number,
     end: number,
     dueMs: number,
+    parent: TraceContext | null,
   ): Promise<Topic> {
     const broker = this.#broker;
     const upload = broker.uploadOfMemory();
@@ -371,7 +391,7 @@ export class HttpPublisher {
         at += upload.store(body, at, end);
         if (at < end) await broker.room();
       }
-      return (await this.#finish(upload, topic, dueMs)).into;
+      return (await this.#finish(upload, topic, dueMs, null, parent)).into;
     } finally {
       upload.abandon();
     }

@@ -50,6 +50,7 @@ import {
   heartbeatsDisabled,
   identifyFailed,
   type IdentifyOptions,
+  MESSAGE_BODY_OFFSET,
   messageFailed,
   MessageFailure,
   type MessageVerb,
@@ -287,6 +288,11 @@ export class Session implements ConsumerPort, NsqLinkOwner, TcpSession {
       message.start + message.length,
       attempts,
     );
+    const { traces } = this.#broker;
+    if (traces !== null) {
+      const bytes = message.large?.body.bytes ?? message.length - MESSAGE_BODY_OFFSET;
+      traces.delivered(this.#consumed, message.sequence, attempts, bytes);
+    }
     if (message.large === null) return;
     const frameBytes = message.length + message.large.body.bytes;
     writeFrameHeader(this.#link.buffer, offset, FrameType.MESSAGE, frameBytes);
@@ -875,13 +881,30 @@ export class Session implements ConsumerPort, NsqLinkOwner, TcpSession {
     if (verb === Verb.FIN) outcome = channel.finish(consumer, sequence);
     else if (verb === Verb.TOUCH) outcome = channel.touch(consumer, sequence, clock.monoMs());
     else outcome = channel.requeue(consumer, sequence, delayMs, clock.monoMs(), clock.wallMs());
-    if (outcome === "done") return;
+    if (outcome === "done") {
+      if (broker.traces !== null && verb !== Verb.TOUCH) this.#traceAnswer(verb, channel, sequence);
+      return;
+    }
     const reason = outcome === "not_owner"
       ? MessageFailure.NOT_OWNER
       : MessageFailure.NOT_IN_FLIGHT;
     const error = messageFailed(verb, line, reason);
     broker.counters.countError(error.code);
     this.#link.reply(encodeErrorFrame(error));
+  }
+
+  #traceAnswer(verb: Verb, { state }: Channel, sequence: number): void {
+    const { position, traces } = this.#broker;
+    const outcome = verb === Verb.FIN ? "finished" : "requeued";
+    // A finish is in the next group that ends behind here, and nowhere for an ephemeral channel.
+    const end = state.number === 0 ? 0 : position + 1;
+    traces?.answered(this.#consumed, sequence, outcome, end);
+  }
+
+  /** What is consumed here, by name. */
+  get #consumed(): { readonly topic: string; readonly channel: string } {
+    const { topic, channel } = this.#subscription ?? {};
+    return { topic: topic?.state.name ?? "", channel: channel?.state.name ?? "" };
   }
 
   #cls(): void {

@@ -134,10 +134,19 @@ export function choice<const W extends string>(
 
 /** A quantile above 0 and at most 1, for {@linkcode list}. */
 export function percentile(): Kind<number> {
-  const accept = (value: number) => value > 0 && value <= 1 ? value : undefined;
+  return fractionWhere((value) => value > 0, "a fraction above 0 and at most 1, such as 0.99");
+}
+
+/** A share from 0 to 1. */
+export function fraction(): Kind<number> {
+  return fractionWhere(() => true, "a fraction from 0 to 1, such as 0.01");
+}
+
+function fractionWhere(isValid: (value: number) => boolean, wanted: string): Kind<number> {
+  const accept = (value: number) => value >= 0 && value <= 1 && isValid(value) ? value : undefined;
   return {
     placeholder: "FRACTION",
-    wanted: "a fraction above 0 and at most 1, such as 0.99",
+    wanted,
     repeats: false,
     parse: (given) => /^\d*\.?\d+$/.test(given) ? accept(Number(given)) : undefined,
     fromDocument: (value) => typeof value === "number" ? accept(value) : undefined,

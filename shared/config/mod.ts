@@ -21,6 +21,7 @@ export {
   boolean,
   choice,
   type ChoiceOptions,
+  fraction,
   integer,
   type Kind,
   list,

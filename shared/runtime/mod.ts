@@ -16,5 +16,6 @@ export * from "./serial.ts";
 export * from "./sleep.ts";
 export * from "./slices.ts";
 export * from "./tls.ts";
+export * from "./tracer.ts";
 export * from "./unix_socket.ts";
 export * from "./version.ts";

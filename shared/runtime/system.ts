@@ -13,5 +13,6 @@ export * from "./system_network.ts";
 export * from "./system_process.ts";
 export * from "./system_random.ts";
 export * from "./system_signals.ts";
+export * from "./system_tracer.ts";
 export { reclaimUnixSocket } from "./system_unix.ts";
 export { socketConnection } from "./system_upgradable.ts";
