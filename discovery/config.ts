@@ -28,7 +28,10 @@ export type DiscoveryValues = ValuesOf<ReturnType<typeof allSettings>>;
 /** Declares the settings of the discovery service; a default derives from the name of the machine. */
 export function discoverySettings(hostname: string) {
   return declareSettings("sluice-discovery", allSettings(hostname), {
-    about: "Tells consumers which brokers have a topic; NSQ programs use it as nsqlookupd.",
+    about:
+      "Tells consumers which brokers have a topic; NSQ programs use it as nsqlookupd. Exit codes: " +
+      "0 stopped as asked, 1 could not start, 2 a mistake of ours or stopping took too long, 3 ended at " +
+      "once by a second signal.",
     relations: brokenRelations,
   });
 }
@@ -234,6 +237,22 @@ function limit(name: string, key: keyof RegistryLimits, doc: string): Setting<nu
 function processSettings() {
   const group = "Process and log";
   return {
+    shutdownTimeoutMs: setting({
+      name: "shutdown-timeout",
+      kind: durationMs({ min: 0 }),
+      default: "10s",
+      doc: "How long an orderly stop may take before the process ends without it.",
+      group,
+    }),
+    drainDelayMs: setting({
+      name: "drain-delay",
+      kind: durationMs({ min: 0, max: 600_000 }),
+      default: "0s",
+      doc:
+        "How long everything goes on after the order to stop, while health says stopping, so that " +
+        "balancers have time to look elsewhere. shutdown-timeout counts from then on.",
+      group,
+    }),
     ...logSettings(group, "[nsqlookupd] "),
     verbose: setting({
       name: "verbose",

@@ -115,6 +115,7 @@ export class Discovery {
   readonly #sessions: SessionServer;
   readonly #directory: Directory;
   readonly #watch: WatchHub;
+  #isStopping = false;
 
   /** Starts to serve. Throws {@linkcode ListenError}. */
   constructor(options: DiscoveryOptions, seams: DiscoverySeams) {
@@ -143,6 +144,7 @@ export class Discovery {
         roster,
         directory: this.#directory,
         watch: this.#watch,
+        isStopping: () => this.#isStopping,
       },
     });
 
@@ -202,10 +204,12 @@ export class Discovery {
   }
 
   /**
-   * Stops accepting, closes the connections of brokers, lets HTTP requests finish for
-   * {@linkcode HTTP_GRACE_MS} and resolves when all is closed.
+   * Tells in health that it ends, and goes on for `delayMs`. Then stops accepting, closes the connections
+   * of brokers, lets HTTP requests finish for {@linkcode HTTP_GRACE_MS} and resolves when all is closed.
    */
-  async close(): Promise<void> {
+  async close(delayMs = 0): Promise<void> {
+    this.#isStopping = true;
+    if (delayMs > 0) await this.#seams.clock.sleep(delayMs);
     const timer = this.#seams.clock.setTimer(HTTP_GRACE_MS, () => this.#httpAbort.abort());
     // Watches never end by themselves, and what goes now is not news of brokers.
     this.#watch.close();

@@ -1,6 +1,9 @@
 /**
  * Starts the discovery service: the only place that touches arguments, environment, signals and the
  * real clock and network.
+ *
+ * Exit codes: 0 stopped as asked, 1 could not start, 2 a mistake of ours or stopping took too long, 3 ended
+ * at once by a second signal.
  */
 import { type Address, SettingsError, startUp } from "@sluice/shared/config";
 import {
@@ -15,6 +18,8 @@ import {
 } from "@sluice/shared/runtime/system";
 import { discoverySettings, registryLimits, tcpEndpoints } from "./config.ts";
 import { Discovery, type ListenAddress, ListenError } from "./discovery.ts";
+
+const EXIT_HURRIED = 3;
 
 async function main(): Promise<number> {
   const hostname = Deno.hostname();
@@ -31,7 +36,10 @@ async function main(): Promise<number> {
   if (started === null) return 0;
   const { values, logger } = started;
 
-  const asked = stopRequest();
+  const asked = stopRequest((signal) => {
+    logger.warn("ending at once", { signal });
+    Deno.exit(EXIT_HURRIED);
+  });
   const [nameServer] = tcpEndpoints(values.brokerDnsServer);
   const discovery = new Discovery({
     tcpAddress: listenAddress("--tcp-address", values.tcpAddress),
@@ -67,11 +75,16 @@ async function main(): Promise<number> {
       logger.fatal("the state cannot be trusted any more", {
         error: error instanceof Error ? error : String(error),
       });
-      Deno.exit(1);
+      Deno.exit(2);
     },
   });
   logger.info("stopping", { signal: await asked });
-  await discovery.close();
+  const cap = clock.setTimer(values.drainDelayMs + values.shutdownTimeoutMs, () => {
+    logger.error("stopping took too long");
+    Deno.exit(2);
+  });
+  await discovery.close(values.drainDelayMs);
+  cap.cancel();
   return 0;
 }
 

@@ -5,7 +5,7 @@
  *   `publishers/head` has only the revision, to be asked often;
  * - `health`: how well it knows, source by source. 503 until every source and every broker they list
  *   has been heard of or has failed, for {@linkcode SETTLE_MS} at most; then 200, `degraded` when
- *   something is not as it should be;
+ *   something is not as it should be; 503 `stopping` once it was told to end;
  * - `watch`: see `watch.ts`; 503 as long as `health` is.
  *
  * Whatever lists brokers says in `stale_sources` which sources are not current, so that nobody takes
@@ -22,6 +22,9 @@ export const SETTLE_MS = 5_000;
 /** Brokers that do not answer which `/v1/health` names. */
 const UNREACHABLE_SHOWN = 50;
 
+/** Statuses for which nobody is to be sent here. */
+const UNREADY = ["starting", "stopping"];
+
 /** What the routes answer from. */
 export interface NativeHttpOptions {
   readonly instance: string;
@@ -30,6 +33,8 @@ export interface NativeHttpOptions {
   readonly roster: Roster;
   readonly directory: Directory;
   readonly watch: WatchHub;
+  /** Whether it was told to end; never when absent. */
+  readonly isStopping?: () => boolean;
 }
 
 /** The routes, for the HTTP door of discovery. */
@@ -53,7 +58,7 @@ export function nativeRoutes(options: NativeHttpOptions): HttpRoute[] {
     get("publishers/head", () => jsonReply(headOf(options, roster.brokersRevision))),
     get("health", () => {
       const health = healthDocument(options);
-      return jsonReply(health, health.status === "starting" ? 503 : 200);
+      return jsonReply(health, UNREADY.includes(health.status) ? 503 : 200);
     }),
     get("watch", () => {
       // A first part with hardly any broker would be taken for all there is.

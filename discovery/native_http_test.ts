@@ -10,6 +10,7 @@ import { WatchHub } from "./watch.ts";
 class DoorStage extends DirectoryStage {
   readonly #app: ReturnType<typeof discoveryHttp>;
   readonly hub: WatchHub;
+  isStopping = false;
 
   constructor(source: HandSource) {
     super([source]);
@@ -22,7 +23,15 @@ class DoorStage extends DirectoryStage {
       logger: new Logger({ sink: () => {}, clock }),
       metrics: new MetricsRegistry(),
       corsOrigins: ["https://console.example"],
-      native: { instance: "me", clock, startMs: 0, roster, directory, watch: this.hub },
+      native: {
+        instance: "me",
+        clock,
+        startMs: 0,
+        roster,
+        directory,
+        watch: this.hub,
+        isStopping: () => this.isStopping,
+      },
     });
   }
 
@@ -49,6 +58,22 @@ class DoorStage extends DirectoryStage {
     }, this.clock.monoMs());
   }
 }
+
+Deno.test("a service that was told to end says so in health, and answers everything else", async () => {
+  const source = new HandSource();
+  const stage = new DoorStage(source);
+  source.lists();
+  stage.register("a");
+  await stage.clock.run(1);
+  equal((await stage.fetch("/v1/health")).status, 200);
+  stage.isStopping = true;
+  const response = await stage.fetch("/v1/health");
+  equal([response.status, (await response.json()).status], [503, "stopping"]);
+  equal((await stage.fetch("/ping")).status, 200);
+  equal((await stage.get("/v1/brokers")).brokers.length, 1);
+  stage.registry.removeProducer("a");
+  await stage.stop();
+});
 
 Deno.test("GET /v1/brokers has every broker once, /v1/publishers those that take publishes", async () => {
   const source = new HandSource();
