@@ -6,7 +6,7 @@
  * - `health`: how well it knows, source by source. 503 until every source and every broker they list
  *   has been heard of or has failed, for {@linkcode SETTLE_MS} at most; then 200, `degraded` when
  *   something is not as it should be; 503 `stopping` once it was told to end;
- * - `watch`: see `watch.ts`; 503 as long as `health` is.
+ * - `watch`: see `watch.ts`; 503 as long as `health` says `starting`.
  *
  * Whatever lists brokers says in `stale_sources` which sources are not current, so that nobody takes
  * the list for all there is. Revisions count for one `instance`, the time from start to stop.
@@ -93,6 +93,12 @@ function isSettled({ directory, clock, startMs }: NativeHttpOptions): boolean {
   return directory.isSettled || clock.monoMs() - startMs >= SETTLE_MS;
 }
 
+function statusOf(options: NativeHttpOptions, isWell: boolean): string {
+  if (options.isStopping?.() === true) return "stopping";
+  if (!isSettled(options)) return "starting";
+  return isWell ? "ok" : "degraded";
+}
+
 function healthDocument(options: NativeHttpOptions) {
   const { instance, roster, directory } = options;
   const sources = directory.sources();
@@ -102,7 +108,7 @@ function healthDocument(options: NativeHttpOptions) {
   const isWell = sources.every(({ state }) => state === "current") &&
     unreachable.length === 0 && failing.length === 0;
   return {
-    status: !isSettled(options) ? "starting" : isWell ? "ok" : "degraded",
+    status: statusOf(options, isWell),
     version: REPORTED_VERSION,
     instance,
     brokers: roster.brokerCount,
