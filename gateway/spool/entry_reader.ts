@@ -18,7 +18,7 @@ import {
   type PublishHeader,
   readPublish,
 } from "./records.ts";
-import type { TrackedEntry } from "./spool_state.ts";
+import type { TrackedEntry } from "./tracked_entry.ts";
 import { TopicNames } from "./topic_names.ts";
 
 /** The payload of a publish: a record's, or the part of a keep record. Valid until anything is awaited, read or appended. */

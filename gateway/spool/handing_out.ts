@@ -12,7 +12,8 @@ import { encodeQuarantine, FREE_LANE, QUARANTINE_KIND } from "./records.ts";
 import type { Settlements } from "./settlements.ts";
 import type { SpoolEntry } from "./spool_entry.ts";
 import type { SpoolLog } from "./spool_log.ts";
-import type { SpoolState, TrackedEntry } from "./spool_state.ts";
+import type { SpoolState } from "./spool_state.ts";
+import type { TrackedEntry } from "./tracked_entry.ts";
 
 /** Counts of what may be handed out, and be put aside. */
 export interface HandingOutLimits {
@@ -40,6 +41,7 @@ const QUARANTINE_RECORD_BYTES_MAX = 4096;
 export class HandingOut {
   /** Entries that could not be read. */
   damagedCount = 0;
+  settledCount = 0;
   /** In hand, by position. */
   readonly #held = new Map<number, TrackedEntry>();
   readonly #parts: HandingOutParts;
@@ -61,6 +63,16 @@ export class HandingOut {
   /** It is not in hand any more. */
   release(entry: TrackedEntry): void {
     this.#held.delete(entry.id);
+  }
+
+  /** Nothing is owed of it any more: it goes to the log with the next group. */
+  settle(entry: TrackedEntry): void {
+    const { state, settlements } = this.#parts;
+    this.release(entry);
+    state.settle(entry);
+    settlements.add(entry.lane, entry.number);
+    settlements.free(entry.fileStart, entry.bodyBytes);
+    this.settledCount++;
   }
 
   /** The next entries that are nobody's. At least one when there is any, whatever its size. */

@@ -5,4 +5,5 @@ export {
   SpoolRefusal,
   type SpoolRefusalCode,
 } from "./spool_entry.ts";
-export { Spool, type SpoolFigures, type SpoolOptions, type SpoolSeams } from "./spool.ts";
+export { Spool } from "./spool.ts";
+export type { SpoolFigures, SpoolOptions, SpoolSeams } from "./spool_options.ts";

@@ -13,7 +13,8 @@ import type { HandingOut } from "./handing_out.ts";
 import { encodeKeep, KEEP_KIND } from "./records.ts";
 import type { Settlements } from "./settlements.ts";
 import type { SpoolLog } from "./spool_log.ts";
-import type { SpoolState, TrackedEntry } from "./spool_state.ts";
+import type { SpoolState } from "./spool_state.ts";
+import type { TrackedEntry } from "./tracked_entry.ts";
 
 /** What an entry takes in the log besides its body, about. */
 const ENTRY_BYTES = 256;

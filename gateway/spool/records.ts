@@ -20,6 +20,7 @@
  */
 import { invariant } from "@sluice/shared/runtime";
 import { readU64, writeU64 } from "@sluice/shared/log";
+import { VARINT_BYTES_MAX, VarintReader, VarintWriter } from "./varint.ts";
 
 export const PUBLISH_KIND = 1;
 export const ASSIGN_KIND = 2;
@@ -45,8 +46,6 @@ const KEEP_BROKER_FLAG = 2;
 /** Reasons and names of brokers are cut to this. */
 export const TEXT_BYTES_MAX = 1024;
 const TOPIC_BYTES_MAX = 255;
-/** The most bytes of one number as a varint: 54 bits. */
-const VARINT_BYTES_MAX = 8;
 /** The most bytes that an entry takes in an assign record, and a run in a settle record. */
 export const ASSIGNED_BYTES_MAX = 2 * VARINT_BYTES_MAX;
 export const RUN_BYTES_MAX = 2 * VARINT_BYTES_MAX;
@@ -414,49 +413,6 @@ export function decodeKeep(
     reason: (flags & KEEP_QUARANTINED_FLAG) === 0 ? null : reason,
     publishStart,
   };
-}
-
-class VarintWriter {
-  at: number;
-  readonly #bytes: Uint8Array;
-
-  constructor(bytes: Uint8Array, at: number) {
-    this.#bytes = bytes;
-    this.at = at;
-  }
-
-  write(value: number): void {
-    invariant(value >= 0, "what is written as differences ascends");
-    let rest = value;
-    while (rest >= 128) {
-      this.#bytes[this.at++] = (rest % 128) | 128;
-      rest = Math.floor(rest / 128);
-    }
-    this.#bytes[this.at++] = rest;
-  }
-}
-
-class VarintReader {
-  readonly #bytes: Uint8Array;
-  #at: number;
-
-  constructor(bytes: Uint8Array, at: number) {
-    this.#bytes = bytes;
-    this.#at = at;
-  }
-
-  /** The next number, -1 when the bytes end before it does. */
-  read(): number {
-    let value = 0;
-    let scale = 1;
-    while (this.#at < this.#bytes.length) {
-      const byte = this.#bytes[this.#at++]!;
-      value += (byte & 127) * scale;
-      if (byte < 128) return value;
-      scale *= 128;
-    }
-    return -1;
-  }
 }
 
 function viewOf(bytes: Uint8Array): DataView {

@@ -38,8 +38,9 @@ import {
   SETTLE_KIND,
   textOf,
 } from "./records.ts";
-import { type PublishFacts, SpoolState } from "./spool_state.ts";
+import { SpoolState } from "./spool_state.ts";
 import { TopicNames } from "./topic_names.ts";
+import type { PublishFacts } from "./tracked_entry.ts";
 
 /** A recovered state and how it was reached. */
 export interface ReplayedSpool {

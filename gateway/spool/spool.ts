@@ -12,130 +12,52 @@
  * - Files go oldest first, once nothing in them is owed. What alone keeps a file for long (an entry in
  *   quarantine, or of a broker that is away) is written once more at the log's end.
  */
-import {
-  BLOCK_HEADER_BYTES,
-  FileLogStore,
-  LogError,
-  type LogStore,
-  recordBytes,
-} from "@sluice/shared/log";
-import {
-  type Clock,
-  type Disk,
-  DiskError,
-  type DiskLock,
-  invariant,
-  Serial,
-} from "@sluice/shared/runtime";
+import { FileLogStore, LogError, type LogStore, recordBytes } from "@sluice/shared/log";
+import { type Clock, DiskError, type DiskLock, invariant } from "@sluice/shared/runtime";
 import type { Logger } from "@sluice/shared/telemetry";
 import type { Publish } from "../publish.ts";
 import { BacklogScanner } from "./backlog_scanner.ts";
 import { EntryReader } from "./entry_reader.ts";
 import { HandingOut } from "./handing_out.ts";
+import { Intake } from "./intake.ts";
+import { Quarantine } from "./quarantine.ts";
 import { Reclaimer } from "./reclaimer.ts";
 import {
   ASSIGN_KIND,
   ASSIGNED_BYTES_MAX,
   encodeAssign,
-  encodeQuarantine,
-  encodeRetry,
   FREE_LANE,
-  PINNED_LANE,
-  PUBLISH_HEADER_BYTES,
-  PUBLISH_KIND,
-  QUARANTINE_KIND,
-  RETRY_KIND,
   TEXT_BYTES_MAX,
   textBytes,
-  writePublish,
 } from "./records.ts";
 import { fileStartOf, type ReplayedSpool, replaySpool } from "./replay.ts";
 import { SpoolReserve } from "./reserve.ts";
 import { Settlements } from "./settlements.ts";
-import {
-  type QuarantinedEntry,
-  type SpoolEntry,
-  SpoolRefusal,
-  type SpoolRefusalCode,
-} from "./spool_entry.ts";
+import type { QuarantinedEntry, SpoolEntry } from "./spool_entry.ts";
 import { openSpoolFolder, SPOOL_LOG_FOLDER } from "./spool_folder.ts";
 import { SpoolLog } from "./spool_log.ts";
-import type { SpoolState, TrackedEntry } from "./spool_state.ts";
+import {
+  checkOptions,
+  ringBytesFor,
+  type SpoolFigures,
+  type SpoolOptions,
+  type SpoolSeams,
+} from "./spool_options.ts";
+import type { SpoolState } from "./spool_state.ts";
+import type { TrackedEntry } from "./tracked_entry.ts";
 
-/** Sizes in bytes, unless their names say another unit. */
-export interface SpoolOptions {
-  readonly path: string;
-  /** What the log may take on disk. Publishes are refused some way below, decisions never. */
-  readonly bytesMax: number;
-  /** When the oldest entry has waited for longer, publishes are refused. */
-  readonly ageMsMax: number;
-  readonly fileBytes: number;
-  /** The largest publish, with its names: decides the size of the ring. */
-  readonly recordBytesMax: number;
-  /** Entries in hand. Four times as many may be handed out and wait for a broker of theirs. */
-  readonly heldMax: number;
-  readonly quarantineMax: number;
-  /** Pinned entries; 65,536 when absent. */
-  readonly pinnedMax?: number;
-  /** Topics with a backlog; 65,536 when absent. */
-  readonly topicsMax?: number;
-  /** What is given back to a disk that is full; 4 MiB when absent. */
-  readonly reserveBytes?: number;
-}
-
-/** The world of a spool. */
-export interface SpoolSeams {
-  readonly disk: Disk;
-  readonly clock: Clock;
-  readonly logger: Logger;
-  /** A write or sync failed: nothing is taken any more, and what is on disk shows at the next start. */
-  readonly onFailed: (error: Error) => void;
-}
-
-/** What there is to see of a spool. Counts but for names that say another unit. */
-export interface SpoolFigures {
-  /** Entries that are not settled, without those in quarantine; and their bodies. */
-  readonly count: number;
-  readonly bodyBytes: number;
-  /** What the log takes on disk, without zeros ahead of its end. */
-  readonly fileBytes: number;
-  /** Of those in `count`, to a thousandth of `ageMsMax`; null when there is none. */
-  readonly oldestWallMs: number | null;
-  readonly pinned: number;
-  readonly held: number;
-  readonly quarantined: number;
-  /** Since the start. */
-  readonly settledTotal: number;
-  readonly appendedTotal: number;
-  readonly refusedTotal: Readonly<Record<SpoolRefusalCode, number>>;
-  /** Entries found damaged, since the start. */
-  readonly damaged: number;
-  /** A publish would be refused for want of space. */
-  readonly isFull: boolean;
-  readonly failure: Error | null;
-}
-
-const RING_BYTES_MIN = 8 * 1024 * 1024;
-const RING_RECORDS = 4;
 const CACHE_BYTES = 4 * 1024 * 1024;
-const COUNT_MAX_DEFAULT = 65_536;
 const RESERVE_BYTES_DEFAULT = 4 * 1024 * 1024;
-/** Of `bytesMax`, what publishes leave to decisions: this share, and so much at most. */
-const HEAD_SHARE = 8;
-const HEAD_BYTES_MAX = 64 * 1024 * 1024;
 /** Ages are told apart to this share of the oldest allowed. */
 const AGE_SLICES = 1000;
 const LOOSE_PER_HELD = 4;
 const ENTRIES_PER_ASSIGN_MAX = 4096;
-/** What a decision about one entry takes at most, with its texts. */
-const DECISION_BYTES_MAX = 4 * TEXT_BYTES_MAX;
 /** What a keep record adds to a publish, at most. */
 const KEEP_BYTES_MAX = 3 * TEXT_BYTES_MAX;
 const DAMAGE_LINES_MAX = 100;
 
 /** See the module. */
 export class Spool {
-  readonly #options: SpoolOptions;
   readonly #clock: Clock;
   readonly #logger: Logger;
   readonly #onFailed: (error: Error) => void;
@@ -143,20 +65,11 @@ export class Spool {
   readonly #store: LogStore;
   readonly #state: SpoolState;
   readonly #log: SpoolLog;
-  readonly #reader: EntryReader;
   readonly #settlements: Settlements;
   readonly #handingOut: HandingOut;
   readonly #reclaimer: Reclaimer;
-  /** Publishes that wait for room in the ring, in the order of the calls. */
-  readonly #appends = new Serial();
-  #waitingBytes = 0;
-  /** Of the last publish that found no space. */
-  #refusedBytes = 0;
-  readonly #headBytes: number;
-  readonly #ringBytes: number;
-  #appendedTotal = 0;
-  #settledTotal = 0;
-  readonly #refusedTotal = { full: 0, stale: 0, failed: 0, too_large: 0 };
+  readonly #quarantine: Quarantine;
+  readonly #intake: Intake;
   #failure: Error | null = null;
   #isClosing = false;
 
@@ -170,19 +83,17 @@ export class Spool {
   ) {
     const { clock, logger } = seams;
     const { state } = replayed;
-    this.#options = options;
     this.#clock = clock;
     this.#logger = logger;
     this.#onFailed = seams.onFailed;
     this.#lock = folder.lock;
     this.#store = store;
     this.#state = state;
-    this.#headBytes = Math.min(HEAD_BYTES_MAX, Math.floor(options.bytesMax / HEAD_SHARE));
-    this.#ringBytes = ringBytesFor(options.recordBytesMax);
+    const ringBytes = ringBytesFor(options.recordBytesMax);
     const recordBytesMax = recordBytes(options.recordBytesMax + KEEP_BYTES_MAX);
     this.#settlements = new Settlements(state, clock);
     this.#log = new SpoolLog(store, reserve, clock, logger, {
-      ringBytes: this.#ringBytes,
+      ringBytes,
       fileBytes: options.fileBytes,
       cacheBytes: CACHE_BYTES,
       recordBytesMax,
@@ -197,7 +108,6 @@ export class Spool {
     });
     this.#settlements.attach(this.#log);
     const { log, reader } = this.#log;
-    this.#reader = new EntryReader(log, reader, this.#ringBytes / 2);
     const scanner = new BacklogScanner(
       log,
       reader,
@@ -210,7 +120,7 @@ export class Spool {
       store,
       log: this.#log,
       scanner,
-      reader: this.#reader,
+      reader: new EntryReader(log, reader, ringBytes / 2),
       settlements: this.#settlements,
       logger,
       fileOf: (position: number) => fileStartOf(store, position),
@@ -220,7 +130,18 @@ export class Spool {
       looseMax: options.heldMax * LOOSE_PER_HELD,
       quarantineMax: options.quarantineMax,
     });
-    this.#reclaimer = new Reclaimer({ ...parts, handingOut: this.#handingOut }, options.fileBytes);
+    const { quarantineMax, fileBytes } = options;
+    this.#quarantine = new Quarantine(
+      { ...parts, handingOut: this.#handingOut },
+      quarantineMax,
+    );
+    this.#intake = new Intake(options, {
+      state,
+      log: this.#log,
+      clock,
+      fileBytes: () => this.#fileBytes,
+    });
+    this.#reclaimer = new Reclaimer({ ...parts, handingOut: this.#handingOut }, fileBytes);
     this.#reportOpening(replayed);
   }
 
@@ -280,17 +201,7 @@ export class Spool {
    * gets it. Rejects with {@linkcode SpoolRefusal}; unless that says `mayBeStored` it never turns up.
    */
   append(publish: Publish, broker: string | null): Promise<void> {
-    const topic = textBytes(publish.topic);
-    const brokerName = broker === null ? NO_BYTES : textBytes(broker);
-    const payloadBytes = PUBLISH_HEADER_BYTES + topic.length + brokerName.length +
-      publish.body.length;
-    const bytes = recordBytes(payloadBytes);
-    const refusal = this.#refusal(publish.topic, broker, bytes);
-    if (refusal !== null) return this.#refused(refusal);
-    if (broker === null) this.#state.announce(publish.topic);
-    const put = () => this.#put(publish, broker, topic, brokerName, payloadBytes);
-    if (this.#appends.idle && this.#log.log.hasRoom(bytes)) return put();
-    return this.#putLater(publish.topic, broker, bytes, put);
+    return this.#intake.append(publish, broker);
   }
 
   /**
@@ -334,7 +245,7 @@ export class Spool {
     const sorted = [...entries].sort((a, b) => a.position - b.position);
     for (let at = 0; at < sorted.length; at += ENTRIES_PER_ASSIGN_MAX) {
       const part = sorted.slice(at, at + ENTRIES_PER_ASSIGN_MAX);
-      await this.#log.decisionRoom(part.length * ASSIGNED_BYTES_MAX + DECISION_BYTES_MAX);
+      await this.#log.decisionRoom(part.length * ASSIGNED_BYTES_MAX + 2 * TEXT_BYTES_MAX);
       const wallMs = this.#clock.wallMs();
       const held: TrackedEntry[] = [];
       for (const entry of part) {
@@ -365,7 +276,7 @@ export class Spool {
   settle(entries: readonly SpoolEntry[]): void {
     for (const entry of entries) {
       const tracked = this.#handingOut.held(entry);
-      if (tracked !== null) this.#settle(tracked);
+      if (tracked !== null) this.#handingOut.settle(tracked);
     }
   }
 
@@ -373,90 +284,31 @@ export class Spool {
    * Puts an entry in hand aside, on disk when it resolves. Rejects with {@linkcode SpoolRefusal} `full`
    * when there are too many: then it stays in hand.
    */
-  async quarantine(entry: SpoolEntry, reason: string): Promise<void> {
-    await this.#log.decisionRoom(DECISION_BYTES_MAX);
-    const tracked = this.#handingOut.held(entry);
-    if (tracked === null) return;
-    const { quarantineMax } = this.#options;
-    if (this.#state.quarantinedCount >= quarantineMax) {
-      throw new SpoolRefusal(
-        "full",
-        `The quarantine of the spool is full: ${quarantineMax} entries`,
-      );
-    }
-    this.#handingOut.release(tracked);
-    this.#state.quarantine(tracked, reason);
-    this.#log.put(QUARANTINE_KIND, encodeQuarantine({ ...tracked, reason }));
-    await this.#log.durable();
+  quarantine(entry: SpoolEntry, reason: string): Promise<void> {
+    return this.#quarantine.add(entry, reason);
   }
 
   /** Those in quarantine with an id of `from` or above, the lowest first. */
   quarantined(from: number, countMax: number): Promise<QuarantinedEntry[]> {
-    return Promise.resolve(
-      this.#state.quarantined(from, countMax).map((entry) => ({
-        id: entry.id,
-        topic: entry.topic,
-        bodyBytes: entry.bodyBytes,
-        messageCount: entry.messageCount,
-        reason: entry.reason ?? "",
-        spooledWallMs: entry.spooledWallMs,
-        broker: entry.broker,
-        isDamaged: entry.isDamaged,
-      })),
-    );
+    return Promise.resolve(this.#quarantine.list(from, countMax));
   }
 
   /**
    * Takes an entry out of quarantine, on disk when it resolves: it is its broker's again, or anybody's.
    * False when there is none of that id that can be read.
    */
-  async retry(id: number): Promise<boolean> {
-    await this.#log.decisionRoom(DECISION_BYTES_MAX);
-    const entry = this.#state.quarantinedById(id);
-    if (entry === null || entry.isDamaged) return false;
-    this.#state.retry(entry);
-    this.#log.put(RETRY_KIND, encodeRetry(entry));
-    this.#logger.info("A publish leaves the quarantine of the spool", {
-      id,
-      topic: entry.topic,
-      broker: entry.broker,
-    });
-    await this.#log.durable();
-    return true;
+  retry(id: number): Promise<boolean> {
+    return this.#quarantine.retry(id);
   }
 
   /** Gives an entry in quarantine up, on disk when it resolves. False when there is none of that id. */
-  async drop(id: number): Promise<boolean> {
-    await this.#log.decisionRoom(DECISION_BYTES_MAX);
-    const entry = this.#state.quarantinedById(id);
-    if (entry === null) return false;
-    const { topic, messageCount, bodyBytes, broker, reason } = entry;
-    this.#settle(entry);
-    this.#settlements.write();
-    await this.#log.durable();
-    this.#logger.warn("A publish in the quarantine of the spool has been dropped", {
-      id,
-      topic,
-      messageCount,
-      bodyBytes,
-      broker,
-      reason,
-    });
-    return true;
+  drop(id: number): Promise<boolean> {
+    return this.#quarantine.drop(id);
   }
 
   /** The body of an entry in quarantine; null when there is none of that id, or it cannot be read. */
-  async body(id: number): Promise<Uint8Array | null> {
-    while (true) {
-      const entry = this.#state.quarantinedById(id);
-      if (entry === null || entry.isDamaged || this.#isClosing) return null;
-      let problem = this.#reader.read(entry);
-      if (problem !== null && typeof problem !== "string") return this.#reader.copy(problem).body;
-      problem ??= await this.#reader.load(entry);
-      if (problem === null) continue;
-      if (!entry.isDamaged && !entry.isSettled) this.#handingOut.damaged(entry, problem);
-      return null;
-    }
+  body(id: number): Promise<Uint8Array | null> {
+    return this.#quarantine.body(id);
   }
 
   get figures(): SpoolFigures {
@@ -470,11 +322,11 @@ export class Spool {
       pinned: pinnedCount,
       held: heldCount,
       quarantined: quarantinedCount,
-      settledTotal: this.#settledTotal,
-      appendedTotal: this.#appendedTotal,
-      refusedTotal: { ...this.#refusedTotal },
+      settledTotal: this.#handingOut.settledCount,
+      appendedTotal: this.#intake.appendedCount,
+      refusedTotal: { ...this.#intake.refusedCounts },
       damaged: this.#handingOut.damagedCount,
-      isFull: this.#log.isDiskFull || !this.#hasSpace(this.#refusedBytes),
+      isFull: this.#intake.isFull,
       failure: this.#failure,
     };
   }
@@ -486,6 +338,7 @@ export class Spool {
   async close(): Promise<void> {
     if (this.#isClosing) return;
     this.#isClosing = true;
+    this.#intake.stop();
     try {
       await Promise.all([this.#handingOut.stop(), this.#reclaimer.stop(), this.#log.close()]);
     } finally {
@@ -498,134 +351,6 @@ export class Spool {
 
   get #fileBytes(): number {
     return this.#log.log.end - (this.#store.files[0]?.start ?? this.#log.log.end);
-  }
-
-  #hasSpace(bytes: number): boolean {
-    const used = this.#fileBytes + this.#waitingBytes + BLOCK_HEADER_BYTES + bytes;
-    return used <= this.#options.bytesMax - this.#headBytes;
-  }
-
-  /** Why a publish is not taken now, if it is not. */
-  #refusal(topic: string, broker: string | null, bytes: number): SpoolRefusal | null {
-    const { recordBytesMax, ageMsMax, pinnedMax, topicsMax } = this.#options;
-    const state = this.#state;
-    if (this.#isClosing) return new SpoolRefusal("failed", "The spool is closed");
-    if (this.#failure !== null) {
-      return new SpoolRefusal("failed", `The spool has failed: ${this.#failure.message}`);
-    }
-    if (bytes > recordBytes(recordBytesMax)) {
-      return new SpoolRefusal(
-        "too_large",
-        `A publish of ${bytes} bytes is too large for the spool`,
-      );
-    }
-    if (this.#log.isDiskFull) return new SpoolRefusal("full", "The disk of the spool is full");
-    if (!this.#hasSpace(bytes)) {
-      this.#refusedBytes = bytes;
-      return new SpoolRefusal("full", "The spool is full");
-    }
-    if (this.#waitingBytes + bytes > this.#ringBytes) {
-      return new SpoolRefusal("full", "The disk of the spool is too slow");
-    }
-    if (broker !== null && state.pinnedCount >= (pinnedMax ?? COUNT_MAX_DEFAULT)) {
-      return new SpoolRefusal(
-        "full",
-        "The spool has too many publishes that wait for their broker",
-      );
-    }
-    if (
-      broker === null && state.topicCount >= (topicsMax ?? COUNT_MAX_DEFAULT) &&
-      !state.hasBacklog(topic)
-    ) {
-      return new SpoolRefusal("full", "The spool has too many topics");
-    }
-    const { oldestWallMs } = state;
-    if (oldestWallMs !== null && this.#clock.wallMs() - oldestWallMs > ageMsMax) {
-      return new SpoolRefusal("stale", "Publishes have been in the spool for too long");
-    }
-    return null;
-  }
-
-  #refused(refusal: SpoolRefusal): Promise<never> {
-    this.#refusedTotal[refusal.code]++;
-    return Promise.reject(refusal);
-  }
-
-  async #putLater(
-    topic: string,
-    broker: string | null,
-    bytes: number,
-    put: () => Promise<void>,
-  ): Promise<void> {
-    this.#waitingBytes += bytes;
-    // In an object, so that the next one does not wait for the disk as well.
-    const { durable } = await this.#appends.run(async () => {
-      try {
-        while (!this.#log.log.hasRoom(bytes)) {
-          const refusal = this.#waitingRefusal();
-          if (refusal !== null) {
-            if (broker === null) this.#state.withdraw(topic);
-            return { durable: this.#refused(refusal) };
-          }
-          await this.#log.log.room();
-        }
-        return { durable: put() };
-      } finally {
-        this.#waitingBytes -= bytes;
-      }
-    });
-    await durable;
-  }
-
-  /** A publish that is not in the log yet is not kept waiting for a disk that is full. */
-  #waitingRefusal(): SpoolRefusal | null {
-    if (this.#failure !== null || this.#isClosing) {
-      return new SpoolRefusal("failed", "The spool has failed, or is closed");
-    }
-    if (this.#log.isDiskFull) return new SpoolRefusal("full", "The disk of the spool is full");
-    return null;
-  }
-
-  #put(
-    publish: Publish,
-    broker: string | null,
-    topic: Uint8Array,
-    brokerName: Uint8Array,
-    payloadBytes: number,
-  ): Promise<void> {
-    const { log } = this.#log;
-    if (log.error !== null) {
-      if (broker === null) this.#state.withdraw(publish.topic);
-      return this.#refused(new SpoolRefusal("failed", "The spool has failed"));
-    }
-    const lane = broker === null ? FREE_LANE : PINNED_LANE;
-    const number = this.#state.nextNumber[lane];
-    const spooledWallMs = this.#clock.wallMs();
-    const start = log.begin(PUBLISH_KIND, payloadBytes);
-    const place = { lane, number, spooledWallMs };
-    writePublish(log.ring, log.ringView, start, publish, place, topic, brokerName);
-    log.finish();
-    this.#state.published(
-      {
-        ...place,
-        id: log.recordPosition,
-        topic: publish.topic,
-        bodyBytes: publish.body.length,
-        messageCount: publish.messageCount,
-      },
-      broker,
-      log.fileStart,
-    );
-    this.#appendedTotal++;
-    return this.#log.durable();
-  }
-
-  #settle(entry: TrackedEntry): void {
-    this.#handingOut.release(entry);
-    this.#state.settle(entry);
-    this.#settlements.add(entry.lane, entry.number);
-    this.#settlements.free(entry.fileStart, entry.bodyBytes);
-    this.#settledTotal++;
   }
 
   #durable(end: number): void {
@@ -656,25 +381,6 @@ export class Spool {
     }
     this.#reclaimer.wake();
   }
-}
-
-const NO_BYTES: Readonly<Uint8Array> = new Uint8Array(0);
-
-/** A power of two that takes four of the largest records. */
-function ringBytesFor(recordBytesMax: number): number {
-  let bytes = RING_BYTES_MIN;
-  while (bytes < RING_RECORDS * recordBytes(recordBytesMax)) bytes *= 2;
-  return bytes;
-}
-
-function checkOptions(options: SpoolOptions): void {
-  const { bytesMax, ageMsMax, fileBytes, recordBytesMax, heldMax } = options;
-  invariant(heldMax >= 1 && ageMsMax >= 1, "a spool may hand out something, of some age");
-  invariant(fileBytes >= 4096 && bytesMax >= 2 * fileBytes, "a spool has space for two files");
-  invariant(
-    recordBytesMax >= PUBLISH_HEADER_BYTES && recordBytesMax <= 2 ** 27,
-    "the largest publish fits a ring of 512 MiB",
-  );
 }
 
 function isNoSpace(error: unknown): boolean {

@@ -1,7 +1,8 @@
 import { deepEqual, equal, throws } from "node:assert/strict";
 import { SeededRandom } from "@sluice/shared/testing";
 import { FREE_LANE, PINNED_LANE } from "./records.ts";
-import { type PublishFacts, SpoolState, type TrackedEntry } from "./spool_state.ts";
+import { SpoolState } from "./spool_state.ts";
+import type { PublishFacts, TrackedEntry } from "./tracked_entry.ts";
 
 const FILE_BYTES = 1000;
 
