@@ -16,4 +16,4 @@ export {
 export { type Grant, Grants, type Scope, SCOPES } from "./grants.ts";
 export { Authorization, type AuthorizationSeams, type AuthorizationSettings } from "./open.ts";
 export { Pattern } from "./pattern.ts";
-export { AuthorizationFileError } from "./watched_file.ts";
+export { AuthorizationFileError, type WatchedOutcome } from "./watched_file.ts";

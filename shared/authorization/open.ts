@@ -16,7 +16,7 @@ import {
   type TokenRules,
   TokenSource,
 } from "./token_source.ts";
-import { WatchedFile } from "./watched_file.ts";
+import { WatchedFile, type WatchedOutcome } from "./watched_file.ts";
 
 export const POLL_MS = 2_000;
 
@@ -105,6 +105,14 @@ export class Authorization {
     return this.#files.filter(({ isStale }) => isStale).length;
   }
 
+  /** Looks at all files now. */
+  async reload(): Promise<readonly WatchedOutcome[]> {
+    // After a look that is under way: it may have begun before a file was written.
+    const looked = this.#polling.then(() => this.#look());
+    this.#polling = looked.then(() => {});
+    return await looked;
+  }
+
   /** Looks at no file any more. */
   async close(): Promise<void> {
     this.#isClosed = true;
@@ -116,12 +124,18 @@ export class Authorization {
   #arm(): void {
     if (this.#files.length === 0 || this.#isClosed) return;
     this.#timer = this.#clock.setTimer(POLL_MS, () => {
-      this.#polling = this.#poll();
+      this.#polling = this.#polling.then(() => this.#poll());
     });
   }
 
   async #poll(): Promise<void> {
-    for (const file of this.#files) await file.poll();
+    await this.#look();
     this.#arm();
+  }
+
+  async #look(): Promise<WatchedOutcome[]> {
+    const outcomes: WatchedOutcome[] = [];
+    for (const file of this.#files) outcomes.push(await file.poll());
+    return outcomes;
   }
 }

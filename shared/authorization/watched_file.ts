@@ -24,6 +24,14 @@ export interface WatchedFileOptions<T> {
   readonly parse: (bytes: Uint8Array) => T | Promise<T>;
 }
 
+/** What a look at a file has come to. */
+export interface WatchedOutcome {
+  readonly setting: string;
+  readonly path: string;
+  readonly outcome: "changed" | "unchanged" | "refused";
+  readonly reason?: string;
+}
+
 /** See the module. */
 export class WatchedFile<T> {
   readonly #options: WatchedFileOptions<T>;
@@ -74,27 +82,30 @@ export class WatchedFile<T> {
   }
 
   /** Looks whether the file has changed. Never rejects. */
-  async poll(): Promise<void> {
+  async poll(): Promise<WatchedOutcome> {
     const { setting, path, bytesMax, parse } = this.#options;
     try {
       const bytes = await readWhole(this.#disk, path, bytesMax);
-      if (this.#fault === null && isSame(bytes, this.#bytes)) return;
-      this.#value = await parse(bytes);
-      if (!isSame(bytes, this.#bytes) || this.#fault !== null) {
-        this.#logger.info("Read a file of authorization again", { setting, path });
+      if (this.#fault === null && isSame(bytes, this.#bytes)) {
+        return { setting, path, outcome: "unchanged" };
       }
+      this.#value = await parse(bytes);
+      this.#logger.info("Read a file of authorization again", { setting, path });
       this.#bytes = bytes;
       this.#fault = null;
+      return { setting, path, outcome: "changed" };
     } catch (error) {
       const fault = error instanceof DiskError ? error.kind : String(error);
-      if (fault === this.#fault) return;
-      this.#fault = fault;
       const reason = error instanceof Error ? error.message : String(error);
+      const refused: WatchedOutcome = { setting, path, outcome: "refused", reason };
+      if (fault === this.#fault) return refused;
+      this.#fault = fault;
       this.#logger.error("Cannot use a changed file of authorization: what it said before holds", {
         setting,
         path,
         reason,
       });
+      return refused;
     }
   }
 }

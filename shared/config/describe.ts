@@ -57,8 +57,8 @@ export function settingsMarkdown(declaration: Declaration<Settings>): string {
     lines.push(
       `### ${group}`,
       "",
-      "| Flag | Environment | File key | Default | Meaning |",
-      "|---|---|---|---|---|",
+      "| Flag | Environment | File key | Default | Reload | Meaning |",
+      "|---|---|---|---|---|---|",
     );
     for (const one of settings) {
       const isCode = one.defaultDoc === undefined && one.kind.show(one.default) !== "";
@@ -68,6 +68,7 @@ export function settingsMarkdown(declaration: Declaration<Settings>): string {
         `\`${one.environment}\``,
         `\`${one.file}\``,
         shown,
+        one.reload ? "yes" : "",
         one.doc,
       ];
       lines.push(`| ${cells.map((cell) => cell.replaceAll("|", "\\|")).join(" | ")} |`);

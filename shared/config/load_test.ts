@@ -340,8 +340,8 @@ Deno.test("helpText() shows each setting with default, variable and text, within
 Deno.test("settingsMarkdown() has a row for each setting and escapes what would split a cell", () => {
   const markdown = settingsMarkdown(DECLARATION);
   assert.ok(markdown.includes(
-    "| `--eager[=true\\|false]` | `SLUICE_EAGER` | `eager` | `false` | A switch. |",
+    "| `--eager[=true\\|false]` | `SLUICE_EAGER` | `eager` | `false` |  | A switch. |",
   ));
-  assert.ok(markdown.includes("| `peers` | none | Others. |"));
+  assert.ok(markdown.includes("| `peers` | none |  | Others. |"));
   assert.equal(markdown.match(/^\| `--/gm)?.length, Object.keys(SETTINGS).length);
 });

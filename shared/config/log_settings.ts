@@ -19,6 +19,7 @@ export function logSettings(group: string, prefix: string) {
       doc:
         "The least severe lines that are logged, and of parts of the service where that differs: " +
         `info,storage=debug. The parts are ${LOG_COMPONENTS.join(", ")}.`,
+      reload: true,
       group,
     }),
     logFormat: setting({

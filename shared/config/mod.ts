@@ -42,6 +42,15 @@ export {
   type SettingSources,
 } from "./load.ts";
 export {
+  type FileOutcome,
+  planReload,
+  Reloader,
+  type ReloadPlan,
+  type ReloadReport,
+  type ReloadWorld,
+  type SettingChange,
+} from "./reload.ts";
+export {
   configOption,
   type Declaration,
   type DeclarationOptions,

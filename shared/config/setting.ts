@@ -23,6 +23,8 @@ export interface SettingOptions<T> {
   readonly file?: string;
   /** The value is shown nowhere. */
   readonly secret?: boolean;
+  /** A service that reads its settings again applies another value; without it that needs a restart. */
+  readonly reload?: boolean;
   /** What people are shown of a value in parts of which there may be a secret. */
   readonly shown?: (value: NoInfer<T>) => string;
   /**
@@ -45,6 +47,8 @@ export interface Setting<T> {
   readonly environment: string;
   readonly file: string;
   readonly secret: boolean;
+  /** Whether another value is applied while the program runs. */
+  readonly reload: boolean;
   /** What people are shown of a value. */
   shown(value: T): string;
   readonly refused: string | undefined;
@@ -106,6 +110,7 @@ export function setting<T>(options: SettingOptions<T>): Setting<T> {
     environment: environmentName(name),
     file: options.file ?? name.replaceAll("-", "_"),
     secret: options.secret ?? false,
+    reload: options.reload ?? false,
     shown: (value) => options.shown?.(value) ?? kind.show(value),
     refused: options.refused,
     accepted: accepted !== undefined,

@@ -28,6 +28,8 @@ export interface StartUpWorld {
 /** What a service runs with. */
 export interface StartedUp<S extends Settings> extends LoadedSettings<S> {
   readonly logger: Logger;
+  /** Reads the settings once more, from the same places. Throws `SettingsError`. */
+  readonly read: () => LoadedSettings<S>;
 }
 
 /** Null when the command line asked a question, which is answered. Throws `SettingsError`. */
@@ -36,10 +38,12 @@ export function startUp<S extends Settings & LogSettings>(
   world: StartUpWorld,
 ): StartedUp<S> | null {
   const { program } = declaration;
-  const env = Object.fromEntries(
-    environmentNames(declaration).map((name) => [name, world.env(name)]),
-  );
-  const loaded = loadSettings(declaration, { args: world.args, env, readFile: world.readFile });
+  const read = () => {
+    const names = environmentNames(declaration);
+    const env = Object.fromEntries(names.map((name) => [name, world.env(name)]));
+    return loadSettings(declaration, { args: world.args, env, readFile: world.readFile });
+  };
+  const loaded = read();
   const versionText = `${program} v${SLUICE_VERSION} (compatible with NSQ ${NSQ_VERSION})`;
   if (loaded.request !== "run") {
     world.print(loaded.request === "help" ? helpText(declaration) : versionText);
@@ -60,5 +64,5 @@ export function startUp<S extends Settings & LogSettings>(
   }
   // The list of settings is told whole; what comes after it may repeat without end.
   logger.limitRepeats({ ...REPEATS_DEFAULT, clock: world.clock });
-  return { ...loaded, logger };
+  return { ...loaded, logger, read };
 }

@@ -1,4 +1,4 @@
-/** The signals that ask a service to stop. */
+/** The signals that ask a service to stop, or to read its settings again. */
 
 /** A second signal within this time is taken for the first one: a terminal and a supervisor both send it. */
 const SAME_MS = 500;
@@ -19,4 +19,10 @@ export function stopRequest(again: (signal: string) => void = () => {}): Promise
       });
     }
   });
+}
+
+/** Calls `asked` with each SIGHUP, which does not end the process from the call on. Returns the way back. */
+export function onReloadRequest(asked: () => void): () => void {
+  Deno.addSignalListener("SIGHUP", asked);
+  return () => Deno.removeSignalListener("SIGHUP", asked);
 }

@@ -5,6 +5,7 @@
  */
 import { createPrivateKey, X509Certificate } from "node:crypto";
 import type { Clock, Timer, TlsSettings } from "../runtime/mod.ts";
+import type { FileOutcome } from "../config/mod.ts";
 import type { Logger } from "../telemetry/mod.ts";
 import { hasTls, type TlsValues, tlsVersionMin } from "./tls_settings.ts";
 
@@ -34,6 +35,7 @@ export class TlsFiles {
   readonly #seams: TlsFilesSeams;
   #timer: Timer | null = null;
   #lastProblem = "";
+  #isClosed = false;
 
   private constructor(
     { settings, expiresWallMs }: Loaded,
@@ -65,35 +67,42 @@ export class TlsFiles {
 
   /** Stops reading the files again. */
   close(): void {
+    this.#isClosed = true;
     this.#timer?.cancel();
     this.#timer = null;
   }
 
   #later(): void {
-    this.#timer = this.#seams.clock.setTimer(RELOAD_INTERVAL_MS, () => void this.#reload());
+    this.#timer = this.#seams.clock.setTimer(RELOAD_INTERVAL_MS, () => {
+      void this.reload().then(() => {
+        if (!this.#isClosed) this.#later();
+      });
+    });
   }
 
-  async #reload(): Promise<void> {
-    const timer = this.#timer;
+  /** Reads the files now. Says what came of it, of all of them together. */
+  async reload(): Promise<FileOutcome> {
     const { logger } = this.#seams;
+    const about = { setting: "tls-cert", path: this.#values.tlsCert };
     try {
       const { settings, expiresWallMs } = await load(this.#values, this.#seams);
-      if (this.#timer === timer && !isSame(settings, this.#settings)) {
+      const isOther = !this.#isClosed && !isSame(settings, this.#settings);
+      if (isOther) {
         this.#use(settings);
         this.#settings = settings;
         this.#expiresWallMs = expiresWallMs;
         this.#tell();
       }
       this.#lastProblem = "";
+      return { ...about, outcome: isOther ? "changed" : "unchanged" };
     } catch (error) {
       if (!(error instanceof TlsFilesError)) throw error;
       if (this.#lastProblem !== error.message) {
         logger.error("The certificate files do not fit; the ones before stay in use", { error });
       }
       this.#lastProblem = error.message;
+      return { ...about, outcome: "refused", reason: error.message };
     }
-    // Closed meanwhile?
-    if (this.#timer === timer) this.#later();
   }
 
   #use(settings: TlsSettings): void {
