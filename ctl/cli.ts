@@ -8,17 +8,22 @@ import { inspectCommand } from "./data/inspect.ts";
 import { repairCommand } from "./data/repair.ts";
 import { verifyCommand } from "./data/verify.ts";
 import { drainCommands } from "./drain.ts";
+import { quarantineCommands } from "./quarantine.ts";
 
 export type { World } from "./command.ts";
 
 const ROOT: CommandGroup = {
   name: "sluicectl",
   summary: "Tools for Sluice.",
-  commands: [{
-    name: "data",
-    summary: "Look at, check and repair a data folder without a broker.",
-    commands: [inspectCommand, verifyCommand, dumpCommand, repairCommand],
-  }, drainCommands],
+  commands: [
+    {
+      name: "data",
+      summary: "Look at, check and repair a data folder without a broker.",
+      commands: [inspectCommand, verifyCommand, dumpCommand, repairCommand],
+    },
+    drainCommands,
+    quarantineCommands,
+  ],
 };
 
 /** Does what the arguments say; resolves with the exit code. Errors of ours are thrown on. */

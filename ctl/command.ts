@@ -39,6 +39,8 @@ export interface Command {
   readonly summary: string;
   /** What its arguments are called; all are needed. */
   readonly positionals: readonly string[];
+  /** What further arguments are called; any number may follow. None are taken when absent. */
+  readonly rest?: string;
   readonly options: Readonly<Record<string, Option>>;
   /** Paragraphs of the help. */
   readonly description: readonly string[];
@@ -185,7 +187,7 @@ function readInput(command: Command, args: readonly string[]): Input | "help" {
   const { positionals } = command;
   const missing = positionals[parsed.positionals.length];
   if (missing !== undefined) throw new UsageError(`${missing} is missing`);
-  const extra = parsed.positionals[positionals.length];
+  const extra = command.rest === undefined ? parsed.positionals[positionals.length] : undefined;
   if (extra !== undefined) {
     throw new UsageError(`"${extra}" is one argument too many`);
   }
@@ -212,11 +214,12 @@ export function helpText(node: Command | CommandGroup, path: string): string {
       option.help,
     ] as const
   );
+  const rest = node.rest === undefined ? [] : [`[${node.rest} ...]`];
   const program = path.split(" ", 1)[0] ?? path;
   return [
     node.summary,
     "",
-    `Usage: ${[path, ...node.positionals, "[OPTION ...]"].join(" ")}`,
+    `Usage: ${[path, ...node.positionals, ...rest, "[OPTION ...]"].join(" ")}`,
     ...node.description.flatMap((paragraph) => ["", paragraph]),
     "",
     "Options:",

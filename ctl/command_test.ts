@@ -101,6 +101,40 @@ Deno.test("runCommandLine() refuses what it does not understand with 2 and says 
   }
 });
 
+Deno.test("runCommandLine() gives a command that takes them any number of further arguments", async () => {
+  const given: string[][] = [];
+  const group: CommandGroup = {
+    name: "tool",
+    summary: "A tool.",
+    commands: [{
+      name: "drop",
+      summary: "Drops things.",
+      positionals: [],
+      rest: "THING",
+      options: {},
+      description: [],
+      examples: [],
+      run: (input) => {
+        given.push([...input.positionals]);
+        return Promise.resolve(0);
+      },
+    }],
+  };
+  let out = "";
+  const world = {
+    disk: new SimDisk(),
+    clock: new SimClock(),
+    out: (bytes: Uint8Array) => out += new TextDecoder().decode(bytes),
+    err: () => {},
+    errIsTerminal: false,
+  };
+  for (const args of [[], ["a"], ["a", "b", "c"], ["--help"]]) {
+    assert.equal(await runCommandLine(group, ["drop", ...args], world), 0);
+  }
+  assert.deepEqual(given, [[], ["a"], ["a", "b", "c"]]);
+  assert.match(out, /Usage: tool drop \[THING \.\.\.\] \[OPTION \.\.\.\]/);
+});
+
 Deno.test("runCommandLine() helps at every level, and is no success without a command", async () => {
   const top = await runTool("--help");
   assert.match(

@@ -2,7 +2,7 @@
 
 /** One request. `url` is `http:` or `https:`. */
 export interface HttpQuestion {
-  readonly method: "GET" | "POST";
+  readonly method: "GET" | "POST" | "DELETE";
   readonly url: string;
   readonly headers: Readonly<Record<string, string>>;
   readonly body?: Uint8Array;
