@@ -6,6 +6,7 @@
  * a quarter at most of what can go then.
  */
 import type { LogFileInfo, LogStore } from "@sluice/shared/log";
+import type { Clock } from "@sluice/shared/runtime";
 import type { Logger } from "@sluice/shared/telemetry";
 import type { BacklogScanner } from "./backlog_scanner.ts";
 import type { EntryReader } from "./entry_reader.ts";
@@ -16,6 +17,8 @@ import type { SpoolLog } from "./spool_log.ts";
 import type { SpoolState } from "./spool_state.ts";
 import type { TrackedEntry } from "./tracked_entry.ts";
 
+/** When entries cannot be moved, that is looked at again after this at the earliest. */
+const MOVE_RETRY_MS = 100;
 /** What an entry takes in the log besides its body, about. */
 const ENTRY_BYTES = 256;
 /** What is written once more is this share at most of what goes. */
@@ -30,6 +33,7 @@ export interface ReclaimerParts {
   readonly reader: EntryReader;
   readonly settlements: Settlements;
   readonly handingOut: HandingOut;
+  readonly clock: Clock;
   readonly logger: Logger;
 }
 
@@ -39,6 +43,8 @@ export class Reclaimer {
   readonly #freedBytesMin: number;
   #running: Promise<void> | null = null;
   #isWanted = false;
+  /** Before, it is not looked at again whether entries can be moved: there may be many. */
+  #moveFromMs = 0;
   #isStopped = false;
 
   /** Nothing is written once more for less than `freedBytesMin`. */
@@ -51,7 +57,7 @@ export class Reclaimer {
   wake(): void {
     if (this.#isStopped || this.#parts.store.files.length < 2) return;
     this.#isWanted = true;
-    this.#running ??= this.#run().finally(() => this.#running = null);
+    this.#running ??= this.#run();
   }
 
   /** Resolves when it does nothing any more. */
@@ -66,24 +72,32 @@ export class Reclaimer {
       try {
         while (!this.#isStopped && await this.#step());
       } catch (error) {
-        if (this.#isStopped || this.#parts.log.log.error !== null) return;
+        if (this.#isStopped || this.#parts.log.log.error !== null) break;
         this.#parts.logger.warn("Cannot give back space of the spool", {
           error: error instanceof Error ? error : String(error),
         });
       }
     }
+    // In the turn of the last look at what is wanted, so that no call falls in between.
+    this.#running = null;
   }
 
   /** Returns whether it is worth going on. */
   async #step(): Promise<boolean> {
-    const { store, state, scanner, handingOut, log } = this.#parts;
+    const { store, state, scanner, handingOut, log, clock } = this.#parts;
     if (store.files.length < 2) return false;
     const first = store.files[0]!;
     if (scanner.position < first.end) {
       await handingOut.advance();
       if (scanner.position < first.end) return false;
     }
-    if (state.owed.has(first.start)) return await this.#moveOut(first);
+    if (state.owed.has(first.start)) {
+      const nowMs = clock.monoMs();
+      if (nowMs < this.#moveFromMs) return false;
+      if (await this.#moveOut(first)) return true;
+      this.#moveFromMs = nowMs + MOVE_RETRY_MS;
+      return false;
+    }
     await store.remove(first);
     log.reader.forget(first.start, first.end);
     await log.fillReserve();

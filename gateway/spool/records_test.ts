@@ -28,6 +28,20 @@ import {
 
 const PRODUCER = Uint8Array.from({ length: 16 }, (_, index) => 0xa0 + index);
 
+const QUARANTINE = {
+  lane: PINNED_LANE,
+  number: 1,
+  id: 1200,
+  topic: "t",
+  bodyBytes: 9,
+  messageCount: 2,
+  spooledWallMs: 1,
+  assignedWallMs: 2,
+  broker: "b",
+  reason: "bad",
+  isDamaged: true,
+};
+
 function hex(bytes: Uint8Array): string {
   return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
 }
@@ -56,7 +70,7 @@ function publishBytes(): Uint8Array {
   return bytes;
 }
 
-Deno.test("a publish record has the bytes of docs/format/spool.md, and is read back", () => {
+Deno.test("a publish record has its bytes, and is read back", () => {
   const bytes = publishBytes();
   equal(
     hex(bytes),
@@ -81,7 +95,7 @@ Deno.test("a publish record has the bytes of docs/format/spool.md, and is read b
   deepEqual(copyProducer(bytes, 0), PRODUCER);
 });
 
-Deno.test("decisions have the bytes of docs/format/spool.md", () => {
+Deno.test("decisions have their bytes", () => {
   const first: EntryName = { lane: FREE_LANE, number: 300, id: 1000 };
   const second: EntryName = { lane: PINNED_LANE, number: 1, id: 1200 };
   equal(
@@ -98,17 +112,7 @@ Deno.test("decisions have the bytes of docs/format/spool.md", () => {
   );
   equal(hex(encodeRetry(second)), "b004000000000000" + "0100000000000000" + "0100000000000000");
   equal(
-    hex(encodeQuarantine({
-      ...second,
-      topic: "t",
-      bodyBytes: 9,
-      messageCount: 2,
-      spooledWallMs: 1,
-      assignedWallMs: 2,
-      broker: "b",
-      reason: "bad",
-      isDamaged: true,
-    })),
+    hex(encodeQuarantine(QUARANTINE)),
     "b004000000000000" + "0100000000000000" + "0100000000000000" + "0200000000000000" +
       "09000000" + "02000000" + "06" + "01" + "0100" + "0300" + "0000" + "74" + "62" + "626164",
   );
@@ -116,6 +120,31 @@ Deno.test("decisions have the bytes of docs/format/spool.md", () => {
     hex(encodeKeep({ id: 1200, broker: "b", assignedWallMs: 2, reason: "bad" })),
     "b004000000000000" + "0200000000000000" + "0300" + "0100" + "0300" + "0000" + "62" + "626164",
   );
+});
+
+Deno.test("docs/format/spool.md shows these bytes", () => {
+  const page = Deno.readTextFileSync(new URL("../../docs/format/spool.md", import.meta.url));
+  const shown = page.replaceAll(/```|\s/g, "");
+  const second: EntryName = { lane: PINNED_LANE, number: 1, id: 1200 };
+  for (
+    const bytes of [
+      publishBytes(),
+      encodeAssign(textBytes("b:1"), 1_700_000_000_000, [
+        { lane: FREE_LANE, number: 300, id: 1000 },
+        second,
+      ]),
+      encodeSettle([
+        { lane: FREE_LANE, start: 5, end: 9 },
+        { lane: FREE_LANE, start: 10, end: 11 },
+        { lane: PINNED_LANE, start: 0, end: 1 },
+      ]),
+      encodeRetry(second),
+      encodeQuarantine(QUARANTINE),
+      encodeKeep({ id: 1200, broker: "b", assignedWallMs: 2, reason: "bad" }),
+    ]
+  ) {
+    equal(shown.includes(hex(bytes)), true, hex(bytes));
+  }
 });
 
 Deno.test("what was encoded is decoded, whatever it was", () => {

@@ -122,6 +122,7 @@ export class Spool {
       scanner,
       reader: new EntryReader(log, reader, ringBytes / 2),
       settlements: this.#settlements,
+      clock,
       logger,
       fileOf: (position: number) => fileStartOf(store, position),
     };
