@@ -10,6 +10,7 @@ import type { Audit } from "./audit.ts";
 import type { BrokerCounters } from "./counters.ts";
 import type { Channel, Topic } from "./queue/mod.ts";
 import { RefusedError } from "./refused.ts";
+import { Tombstones } from "./tombstones.ts";
 import {
   changedPolicy,
   ChannelState,
@@ -48,6 +49,8 @@ const CHANNEL_EVENT_BYTES = 256;
 /** See the module. */
 export class Administration {
   readonly topics = new Map<string, Topic>();
+  /** The names that are not made. */
+  readonly tombstones: Tombstones;
   /** Told of every change from now on. */
   registry: RegistryListener | null = null;
   /** Asked for the channels that others know when a topic is made; null when there is nobody to ask. */
@@ -59,6 +62,7 @@ export class Administration {
 
   constructor(world: AdministrationWorld) {
     this.#world = { ...world, logger: world.logger.component("topics") };
+    this.tombstones = new Tombstones(world.clock);
   }
 
   /** Takes up a topic that a start has recovered. */
@@ -71,6 +75,7 @@ export class Administration {
     const known = this.topics.get(name);
     if (known !== undefined) return known;
     this.#world.checkAccepting();
+    this.#checkTombstone("topic", name, null);
     const { storage, options: { topicsMax } } = this.#world;
     if (this.topics.size >= topicsMax) {
       this.topicsRefused++;
@@ -95,6 +100,7 @@ export class Administration {
     const known = topic.channels.get(name);
     if (known !== undefined) return known;
     this.#world.checkAccepting();
+    this.#checkTombstone("channel", topic.state.name, name);
     const { channelsPerTopicMax } = this.#world.options;
     if (topic.channels.size >= channelsPerTopicMax) {
       this.channelsRefused++;
@@ -242,6 +248,11 @@ export class Administration {
     this.#world.audit.record({ event, topic: state.topic.name, channel: state.name, messages });
   }
 
+  #checkTombstone(kind: "topic" | "channel", topic: string, channel: string | null): void {
+    if (!this.tombstones.holds(topic, channel)) return;
+    throw new RefusedError("tombstoned", `${kind} is tombstoned`);
+  }
+
   #addTopic(state: TopicState): Topic {
     const topic = this.#world.runningTopic(state);
     this.topics.set(state.name, topic);
@@ -278,7 +289,7 @@ export class Administration {
     if (topic.deleted || this.#world.isOver()) return;
     try {
       for (const name of names) {
-        if (isEphemeral(name)) continue;
+        if (isEphemeral(name) || this.tombstones.holds(topic.state.name, name)) continue;
         while (!storage.hasRoom(CHANNEL_EVENT_BYTES)) await storage.room();
         if (topic.deleted || this.#world.isOver()) return;
         this.ensureChannel(topic, name);

@@ -34,6 +34,7 @@ import { BodyReader, DamagedBodyError, DeliveryMemory } from "./large_delivery.t
 import { LaggingPace } from "./lagging_pace.ts";
 import { LargeUpload } from "./large_upload.ts";
 import { lookingReader } from "./looking_reader.ts";
+import { Management } from "./manage.ts";
 import { MessageAges } from "./message_ages.ts";
 import { MessageReader } from "./message_reader.ts";
 import type { MessageTraces } from "./message_traces.ts";
@@ -64,6 +65,14 @@ import { type Flushable, Turn } from "./turn.ts";
 import { WriteProbe } from "./write_probe.ts";
 
 export { type BodyReader, DamagedBodyError, type Flushable, type LargeUpload };
+export {
+  CHANNEL_ACTIONS,
+  ManageError,
+  type ManageRequest,
+  OPERATIONS_MAX,
+  TOPIC_ACTIONS,
+} from "./manage.ts";
+export { TOMBSTONE_MS_MAX, TOMBSTONES_MAX } from "./tombstones.ts";
 export { type DurableWaiter, type RefusalCode, RefusedError, type RegistryListener };
 export {
   ACK_MODES,
@@ -128,6 +137,8 @@ export class Broker implements ChannelEffects {
   readonly topics: ReadonlyMap<string, Topic>;
   readonly storage: Storage;
   readonly source: MessageReader;
+  /** Topics and channels, changed by requests that can be repeated. */
+  readonly management: Management;
   /** For whoever looks at messages and does not consume them. */
   readonly looking: MessageReader;
   /** How old messages are. */
@@ -231,6 +242,7 @@ export class Broker implements ChannelEffects {
       isOver: () => this.#closed || this.failure !== null,
     });
     this.topics = this.administration.topics;
+    this.management = new Management(this, seams.clock);
     this.#care = new StorageCare({
       ...seams,
       storage,
@@ -277,6 +289,7 @@ export class Broker implements ChannelEffects {
     }
     broker.openingMs = seams.clock.monoMs() - startMs;
     try {
+      await broker.management.open(seams.disk, options.storage.dataPath);
       await broker.#care.start();
     } catch (error) {
       await broker.abandon();
@@ -563,6 +576,7 @@ export class Broker implements ChannelEffects {
   async close(): Promise<void> {
     this.#stop();
     await this.drain.settled();
+    await this.management.settled();
     await this.#care.stop();
     await this.audit.close();
     await this.storage.close();
@@ -572,6 +586,7 @@ export class Broker implements ChannelEffects {
   async abandon(): Promise<void> {
     this.#stop();
     await this.drain.settled();
+    await this.management.settled();
     await this.#care.abandon();
     await this.audit.abandon();
     await this.storage.abandon();
@@ -657,6 +672,11 @@ export class Broker implements ChannelEffects {
     for (const topic of this.topics.values()) {
       for (const channel of topic.channels.values()) channel.appended();
     }
+  }
+
+  /** Throws {@linkcode RefusedError} when nothing can be decided any more. */
+  checkDeciding(): void {
+    this.#checkAccepting();
   }
 
   #checkAccepting(): void {

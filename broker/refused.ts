@@ -8,7 +8,8 @@ export type RefusalCode =
   | "throttled"
   | "sequence_too_old"
   | "too_many_topics"
-  | "too_many_channels";
+  | "too_many_channels"
+  | "tombstoned";
 
 /** An operation that the broker refuses; `message` is for the peer. */
 export class RefusedError extends Error {

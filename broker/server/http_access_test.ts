@@ -134,6 +134,11 @@ function requestFor(name: string): readonly [method: string, path: string, asked
   const path = pattern.replace(":topic", "t").replace(/:\w+/, "x");
   let body = method === "PUT" ? '{"ack_mode":null}' : "a";
   if (path === "/v1/drain") body = '{"enabled":false}';
+  if (path.startsWith("/v1/manage/")) {
+    const isOfTopic = path.startsWith("/v1/manage/topics/");
+    body = isOfTopic ? '{"topic":"m"}' : '{"topic":"t","channel":"m"}';
+    return [method, path.replace("/x", "/create"), method === "GET" ? {} : { body }];
+  }
   return [method, `${path}${path.includes("?") ? "&" : "?"}topic=t&channel=c`, { body }];
 }
 

@@ -23,6 +23,8 @@ export function refusal(error: unknown): HttpError {
       return new HttpError(429, THROTTLED);
     case "sequence_too_old":
       return new HttpError(409, "SEQUENCE_TOO_OLD");
+    case "tombstoned":
+      return new HttpError(409, "TOMBSTONED");
     case "too_many_topics":
       return new HttpError(429, "TOO_MANY_TOPICS");
     case "too_many_channels":

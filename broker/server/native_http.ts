@@ -9,6 +9,7 @@ import {
   NO_DOORS,
 } from "./capabilities_http.ts";
 import { identityDocument, observeRoutes } from "./observe_http.ts";
+import { manageRoutes } from "./manage_http.ts";
 import { openApiRoute } from "./openapi.ts";
 import type { RegistryIdentity, RegistryRevision } from "./registry_http.ts";
 import type { Session } from "./session.ts";
@@ -47,5 +48,6 @@ export function nativeRoutes(
     capabilitiesRoute(broker, options, doors, isAuthorized),
     statsRoute(world),
     ...observeRoutes(world),
+    ...manageRoutes(broker, revision),
   ];
 }

@@ -8,6 +8,7 @@
 import { type HttpRoute, jsonTextReply } from "@sluice/shared/http";
 import { REPORTED_VERSION } from "@sluice/shared/runtime";
 import type { RouteNeed } from "@sluice/shared/server";
+import { MANAGE_OPERATIONS } from "./openapi_manage.ts";
 import { NODE_OPERATIONS } from "./openapi_node.ts";
 import { NSQ_OPERATIONS } from "./openapi_nsq.ts";
 import { object, type Schema, TEXT } from "./openapi_schema.ts";
@@ -55,6 +56,7 @@ export const OPERATIONS: Operations = {
   ...NSQ_OPERATIONS,
   ...NODE_OPERATIONS,
   ...STATS_OPERATIONS,
+  ...MANAGE_OPERATIONS,
 };
 
 const ERROR: Schema = object({ message: TEXT, detail: TEXT }, ["detail"]);

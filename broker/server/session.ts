@@ -748,7 +748,7 @@ export class Session implements ConsumerPort, NsqLinkOwner, TcpSession {
     if (code === "sequence_too_old") return this.#fatal(sequenceTooOld(verb, message));
     // A producer that may repeat has to know that nothing is stored; others are told as nsqd tells them.
     const isNotStored = code === "throttled" ||
-      (code === "too_many_topics" && this.settings.producer !== null);
+      ((code === "too_many_topics" || code === "tombstoned") && this.settings.producer !== null);
     this.#fatal((isNotStored ? throttled : publishFailed)(verb, message));
   }
 

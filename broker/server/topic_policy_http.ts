@@ -121,11 +121,17 @@ async function readChanges(broker: Broker, request: Request): Promise<TopicPolic
   } catch {
     return "the body is not JSON";
   }
+  const reason = policyRefusal(value, "the body");
+  return reason ?? value as TopicPolicy;
+}
+
+/** What is wrong with changes of a policy, `what` being what has them; null when nothing is. */
+export function policyRefusal(value: unknown, what = "it"): string | null {
   if (typeof value !== "object" || value === null || Array.isArray(value)) {
-    return "the body is not a JSON object";
+    return `${what} is not a JSON object`;
   }
   const changes = Object.entries(value);
-  if (changes.length === 0) return "the body names no field";
+  if (changes.length === 0) return `${what} names no field`;
   for (const [name, wanted] of changes) {
     const field = FIELDS.get(name);
     if (field === undefined) {
@@ -137,7 +143,7 @@ async function readChanges(broker: Broker, request: Request): Promise<TopicPolic
       return `${name} is ${field.wanted}, or null for the setting of the broker`;
     }
   }
-  return Object.fromEntries(changes);
+  return null;
 }
 
 function topicOf(broker: Broker, name: string): Topic {

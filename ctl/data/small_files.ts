@@ -13,6 +13,7 @@ const KNOWN_NAMES = [
   "quarantine",
   "scrub.json",
   "drain.json",
+  "management.jsonl",
 ];
 
 /** Notes what means nothing or is left over. */
