@@ -149,7 +149,7 @@ export function gatewayRoutes(
     },
     { method: "POST", path: "/pub", handle: ({ request }) => publisher.publish(request) },
     { method: "POST", path: "/mpub", handle: ({ request }) => publisher.publishMany(request) },
-    ...quarantineRoutes(seams.spool),
+    ...quarantineRoutes(seams.spool, (publish) => seams.publisher.spoolAnew(publish)),
   ];
 }
 

@@ -14,6 +14,7 @@ import { judgeHealth } from "./health.ts";
 import { GATEWAY_ROUTE_RULES, gatewayRoutes, isPatient, startingHttp } from "./http.ts";
 import { HttpPublisher } from "./http_publish.ts";
 import { type Asked, HttpWorld, type HttpWorldOptions, LOCAL, refused } from "./http_world_test.ts";
+import { AMBIGUOUS } from "./replayer.ts";
 
 const REMOTE = "192.0.2.7:50000";
 
@@ -49,6 +50,14 @@ function test(
 
 /** Puts messages in quarantine; resolves with their ids. */
 async function quarantine(world: HttpWorld, ...texts: string[]): Promise<number[]> {
+  return await quarantineFor(world, "E_BAD_MESSAGE too big", ...texts);
+}
+
+async function quarantineFor(
+  world: HttpWorld,
+  reason: string,
+  ...texts: string[]
+): Promise<number[]> {
   const spool = world.spool!;
   for (const [sequence, text] of texts.entries()) {
     await spool.append({
@@ -63,7 +72,7 @@ async function quarantine(world: HttpWorld, ...texts: string[]): Promise<number[
   }
   const entries = await spool.take(100, 2 ** 20);
   await spool.assign(entries, "broker:4150");
-  for (const entry of entries) await spool.quarantine(entry, "E_BAD_MESSAGE too big");
+  for (const entry of entries) await spool.quarantine(entry, reason);
   return entries.map(({ position }) => position);
 }
 
@@ -207,6 +216,17 @@ test("the quarantine is listed in pages, shown, given up and tried again", async
   const [, left] = await world.ask("GET", "/v1/quarantine");
   equal(JSON.parse(left).entries.map(({ id }: { id: number }) => id), [ids[2]]);
   equal([world.spool!.figures.count, world.spool!.figures.quarantined], [1, 1]);
+}, { hasSpool: true });
+
+test("tried again, what a broker may have is anybody's and has another number", async (world) => {
+  const spool = world.spool!;
+  const [id] = await quarantineFor(world, `${AMBIGUOUS}broker:4150 was away`, "a");
+  equal((await world.ask("POST", `/v1/quarantine/${id}/retry`))[0], 200);
+  equal([spool.figures.count, spool.figures.quarantined], [1, 0]);
+  const [entry] = await spool.take(10, 2 ** 20);
+  equal([entry?.broker, entry?.publish.body], [null, new TextEncoder().encode("a")]);
+  ok(entry!.publish.producer.some((byte) => byte !== 0), "it has another producer id");
+  spool.putBack([entry!]);
 }, { hasSpool: true });
 
 test("what is not in quarantine is 404, and what is no number is refused", async (world) => {

@@ -30,7 +30,7 @@ import { type Clock, invariant, type Timer } from "@sluice/shared/runtime";
 import { Histogram, LATENCY_BOUNDS_SECONDS } from "@sluice/shared/telemetry";
 import type { BrokerLink } from "./broker_link.ts";
 import type { BrokerPool } from "./pool.ts";
-import type { Publish } from "./publish.ts";
+import type { Publish, Unstamped } from "./publish.ts";
 import { Sequences } from "./sequences.ts";
 import { SpoolRefusal } from "./spool/mod.ts";
 import { type Outcome, type PublishRequest, Transit, TransitList } from "./transit.ts";
@@ -137,6 +137,18 @@ export class Publisher {
     if (this.#deadlineTimer === null) this.#armDeadline();
     if (this.#spool?.hasBacklog(request.topic) === true) this.#toSpool(transit);
     else this.#route(transit);
+  }
+
+  /**
+   * Puts a publish into the spool anew, with another number: whoever has it under the one it had does not
+   * know it. On disk when it resolves; rejects with `SpoolRefusal`.
+   */
+  async spoolAnew({ topic, isBatch, messageCount, body, dueWallMs }: Unstamped): Promise<void> {
+    invariant(this.#spool !== null, "what is spooled anew was in the spool");
+    const producer = this.#options.spoolProducer;
+    const sequence = this.#spoolSequences.next(topic);
+    const publish = { topic, isBatch, messageCount, body, dueWallMs, producer, sequence };
+    await this.#spool.append(publish, null);
   }
 
   /** There may be a broker again: what waits goes on. */

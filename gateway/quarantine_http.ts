@@ -5,23 +5,31 @@
  * GET    /v1/quarantine?from=ID&limit=N    {"entries":[{"id","topic","messages","bytes","reason",
  *                                           "spooled","broker"}],"next":ID|null}
  * GET    /v1/quarantine/ID/body            the message, or the body of an MPUB
- * POST   /v1/quarantine/ID/retry           it goes to a broker again; may make a message twice where
- *                                           the reason begins with "ambiguous"
+ * POST   /v1/quarantine/ID/retry           it goes to a broker again
  * DELETE /v1/quarantine/ID                 it is given up
  * ```
+ *
+ * What its broker may have (the reason begins with "ambiguous") goes into the spool anew, for any broker and
+ * with another number, and so may be stored twice: nobody can know. The rest goes to the broker that it
+ * was for.
  *
  * What is damaged on disk has no topic, no body, and null for `spooled`. 503 `SPOOL_FAILED` when the
  * spool cannot be written.
  */
 import { emptyReply, HttpError, type HttpRoute, jsonReply } from "@sluice/shared/http";
+import type { Publish } from "./publish.ts";
+import { AMBIGUOUS } from "./replayer.ts";
 import { type Spool, SpoolRefusal } from "./spool/mod.ts";
 
 const LIMIT_DEFAULT = 100;
 const LIMIT_MAX = 1_000;
 const NUMBER_REGEXP = /^\d{1,16}$/;
 
-/** The routes; without a spool the quarantine is empty. */
-export function quarantineRoutes(spool: Spool | null): HttpRoute[] {
+/** The routes; without a spool the quarantine is empty. `spoolAnew` gives a publish another number. */
+export function quarantineRoutes(
+  spool: Spool | null,
+  spoolAnew: (publish: Publish) => Promise<void>,
+): HttpRoute[] {
   const path = "/v1/quarantine";
   return [
     {
@@ -59,7 +67,10 @@ export function quarantineRoutes(spool: Spool | null): HttpRoute[] {
     {
       method: "POST",
       path: `${path}/:id/retry`,
-      handle: async (call) => await done(spool?.retry(idOf(call.pathParameter("id")))),
+      handle: async (call) => {
+        const id = idOf(call.pathParameter("id"));
+        return await done(spool === null ? undefined : retry(spool, id, spoolAnew));
+      },
     },
     {
       method: "DELETE",
@@ -67,6 +78,21 @@ export function quarantineRoutes(spool: Spool | null): HttpRoute[] {
       handle: async (call) => await done(spool?.drop(idOf(call.pathParameter("id")))),
     },
   ];
+}
+
+async function retry(
+  spool: Spool,
+  id: number,
+  spoolAnew: (publish: Publish) => Promise<void>,
+): Promise<boolean> {
+  const [entry] = await spool.quarantined(id, 1);
+  if (entry?.id !== id) return false;
+  if (!entry.reason.startsWith(AMBIGUOUS)) return await spool.retry(id);
+  const publish = await spool.quarantinedPublish(id);
+  if (publish === null) return false;
+  // A crash in between leaves it in quarantine as well: it is not lost.
+  await spoolAnew(publish);
+  return await spool.drop(id);
 }
 
 async function done(action: Promise<boolean> | undefined): Promise<Response> {

@@ -23,6 +23,8 @@ import { type Spool, type SpoolEntry, SpoolRefusal } from "./spool/mod.ts";
 export const HELD_MAX = 1_024;
 /** Bytes of them, unless one alone has more. */
 export const HELD_BYTES_MAX = 8 * 2 ** 20;
+/** What the reason begins with of an entry that its broker may have. */
+export const AMBIGUOUS = "ambiguous: ";
 /** How often it is looked at again, while there is something, when nobody says that anything changed. */
 const LOOK_MS = 250;
 /** Topics whose broker is remembered. */
@@ -153,7 +155,7 @@ export class Replayer {
       const late: SpoolEntry[] = [];
       for (const entry of entries) {
         if ((entry.assignedWallMs ?? 0) < oldestWallMs) {
-          await this.#quarantine(entry, `ambiguous: ${broker} was away for too long`);
+          await this.#quarantine(entry, `${AMBIGUOUS}${broker} was away for too long`);
         } else if (isUp) this.#send(entry, link, true);
         else late.push(entry);
       }
@@ -249,7 +251,7 @@ export class Replayer {
         void this.#quarantine(entry, outcome.text);
         return;
       case "unknowable":
-        void this.#quarantine(entry, `ambiguous: ${outcome.text}`);
+        void this.#quarantine(entry, `${AMBIGUOUS}${outcome.text}`);
         return;
     }
   }

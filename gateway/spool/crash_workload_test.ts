@@ -56,6 +56,8 @@ class Workload {
   #hand: SpoolEntry[] = [];
   #opened!: OpenedSpool;
   #found = 0;
+  #isFull = false;
+  readonly #fillsDisk: boolean;
   #highestFresh = -1;
   #seen = new Set<number>();
   /** What did not hold in a promise that nobody waits for. */
@@ -69,6 +71,7 @@ class Workload {
       extraTurnsMax: random.pick([0, 0, 3]),
       tornSectorChance: 0.3,
     });
+    this.#fillsDisk = random.chance(0.3);
     this.#options = {
       fileBytes: random.pick([4096, 4096, 8192, 20_000]),
       heldMax: 10_000,
@@ -121,11 +124,12 @@ class Workload {
         if (this.#disk.poweredOff || random.chance(0.7)) this.#disk.crash();
         await settle();
       } else {
-        await this.#opened.spool.close().catch((error) => {
-          if (!this.#disk.poweredOff) throw error;
+        const isClosed = await this.#opened.spool.close().then(() => true, (error) => {
+          if (!this.#disk.poweredOff && !this.#isFull) throw error;
+          return false;
         });
         await settle();
-        if (!this.#disk.poweredOff) this.#allSettled();
+        if (isClosed) this.#allSettled();
         this.#opened.kill();
         // Also after a stop: what it left has to survive that, and a power cut to come is forgotten.
         this.#disk.crash();
@@ -150,6 +154,7 @@ class Workload {
   #step(): void {
     const random = this.#random;
     const what = random.below(100);
+    if (this.#fillsDisk && random.chance(0.03)) this.#turnDisk();
     if (what < 40) this.#append();
     else if (what < 52) this.#take();
     else if (what < 60) this.#takeAssigned();
@@ -158,6 +163,15 @@ class Workload {
     else if (what < 90) this.#putBack();
     else if (what < 94) this.#quarantine();
     else this.#fromQuarantine();
+  }
+
+  /** The disk is full from now on, or has room again. */
+  #turnDisk(): void {
+    this.#isFull = !this.#isFull;
+    const usedBytes = this.#disk.files().reduce((sum, path) => {
+      return sum + this.#disk.bytes(path).length;
+    }, 0);
+    this.#disk.setCapacity(this.#isFull ? usedBytes + this.#random.below(3000) : 2 ** 40);
   }
 
   #append(): void {
@@ -328,6 +342,7 @@ class Workload {
   }
 
   #atEndOfLife(): void {
+    if (this.#isFull) this.#turnDisk();
     this.#hand = [];
     this.#highestFresh = -1;
     this.#seen = new Set();

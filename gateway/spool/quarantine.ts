@@ -3,6 +3,7 @@
  * about them is on disk when it is answered.
  */
 import type { Logger } from "@sluice/shared/telemetry";
+import type { Publish } from "../publish.ts";
 import type { EntryReader } from "./entry_reader.ts";
 import type { HandingOut } from "./handing_out.ts";
 import {
@@ -114,14 +115,14 @@ export class Quarantine {
     return true;
   }
 
-  /** The body of an entry in quarantine; null when there is none of that id, or it cannot be read. */
-  async body(id: number): Promise<Uint8Array | null> {
+  /** What is in quarantine under an id; null when there is none, or it cannot be read. */
+  async publish(id: number): Promise<Publish | null> {
     const { state, reader, handingOut } = this.#parts;
     while (true) {
       const entry = state.quarantinedById(id);
       if (entry === null || entry.isDamaged) return null;
       let problem = reader.read(entry);
-      if (problem !== null && typeof problem !== "string") return reader.copy(problem).body;
+      if (problem !== null && typeof problem !== "string") return reader.copy(problem);
       problem ??= await reader.load(entry);
       if (problem === null) continue;
       if (!entry.isDamaged && !entry.isSettled) handingOut.damaged(entry, problem);

@@ -308,8 +308,13 @@ export class Spool {
   }
 
   /** The body of an entry in quarantine; null when there is none of that id, or it cannot be read. */
-  body(id: number): Promise<Uint8Array | null> {
-    return this.#quarantine.body(id);
+  async body(id: number): Promise<Uint8Array | null> {
+    return (await this.#quarantine.publish(id))?.body ?? null;
+  }
+
+  /** All of such an entry. */
+  quarantinedPublish(id: number): Promise<Publish | null> {
+    return this.#quarantine.publish(id);
   }
 
   get figures(): SpoolFigures {
