@@ -272,9 +272,10 @@ export class Spool {
 
   /**
    * A broker has these entries in hand. Written with the next group, or after 10 ms at most; a crash
-   * before that repeats them.
+   * before that repeats them, and so does a call after `close`.
    */
   settle(entries: readonly SpoolEntry[]): void {
+    if (this.#isClosing) return;
     for (const entry of entries) {
       const tracked = this.#handingOut.held(entry);
       if (tracked !== null) this.#handingOut.settle(tracked);

@@ -2,7 +2,7 @@ import { ok } from "node:assert/strict";
 import { runCrashes } from "./crash_workload_test.ts";
 
 /** Kept small: thousands are for a run by hand. */
-const SEEDS = 150;
+const SEEDS = 200;
 
 Deno.test("Spool keeps its promises through crashes at any instant", async () => {
   let cuts = 0;

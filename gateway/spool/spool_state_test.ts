@@ -146,6 +146,89 @@ Deno.test("hasAssignedBefore() follows what leaves a queue", () => {
   equal(state.hasAssignedBefore("two", 10_000), false);
 });
 
+/** A log that begins at 5000, and what it says of an entry whose publish stood before that. */
+const GONE: [string, (state: SpoolState) => void, dropped: number, place: string | null][] = [
+  [
+    "assigned, and settled behind it",
+    (state) => {
+      assignGone(state);
+      state.replaySettled(FREE_LANE, 3, 4);
+    },
+    0,
+    null,
+  ],
+  [
+    "settled before it is named again",
+    (state) => {
+      state.replaySettled(FREE_LANE, 0, 10);
+      equal(state.replayNamed({ lane: FREE_LANE, number: 3, id: 800 }), null);
+    },
+    0,
+    null,
+  ],
+  [
+    "pinned and settled, of which only an assignment is left",
+    (state) => {
+      equal(state.replayNamed({ lane: PINNED_LANE, number: 3, id: 800 }), null);
+    },
+    0,
+    null,
+  ],
+  ["assigned, its settling damaged", assignGone, 1, null],
+  [
+    "assigned and kept",
+    (state) => {
+      assignGone(state);
+      state.replayKept(facts(800, 3), 6000).broker = "two";
+    },
+    0,
+    "waits for two",
+  ],
+  [
+    "kept, then settled",
+    (state) => {
+      state.replayKept(facts(800, 3), 6000).broker = "two";
+      state.replaySettled(FREE_LANE, 3, 4);
+    },
+    0,
+    null,
+  ],
+  [
+    "kept in quarantine, then tried again",
+    (state) => {
+      state.replayKept(facts(800, 3), 6000).reason = "poison";
+      state.replayNamed({ lane: FREE_LANE, number: 3, id: 800 })!.reason = null;
+    },
+    0,
+    "returned",
+  ],
+  [
+    "kept in quarantine",
+    (state) => {
+      state.replayKept(facts(800, 3), 6000).reason = "poison";
+    },
+    0,
+    "quarantine",
+  ],
+];
+
+function assignGone(state: SpoolState): void {
+  state.replayNamed({ lane: FREE_LANE, number: 3, id: 800 })!.broker = "one";
+}
+
+for (const [name, happen, dropped, place] of GONE) {
+  Deno.test(`an entry whose publish went with its file, ${name}: ${place ?? "settled"}`, () => {
+    const state = new SpoolState(1);
+    happen(state);
+    equal(state.replayed(5000, fileOf), dropped);
+    const entry = state.find(FREE_LANE, 3);
+    equal(entry === null ? null : placeOf(state, entry), place);
+    const isCounted = place !== null && place !== "quarantine";
+    deepEqual([state.count, state.hasBacklog("t")], [isCounted ? 1 : 0, isCounted]);
+    deepEqual([...state.owed.keys()], place === null ? [] : [6000]);
+  });
+}
+
 /** What the model knows of one publish. */
 interface Model {
   readonly facts: PublishFacts;
