@@ -15,6 +15,7 @@ import { GATEWAY_ROUTE_RULES, gatewayRoutes, isPatient, startingHttp } from "./h
 import { HttpPublisher } from "./http_publish.ts";
 import { type Asked, HttpWorld, type HttpWorldOptions, LOCAL, refused } from "./http_world_test.ts";
 import { AMBIGUOUS } from "./replayer.ts";
+import { SpoolRefusal } from "./spool/mod.ts";
 
 const REMOTE = "192.0.2.7:50000";
 
@@ -273,6 +274,20 @@ test("what is damaged on the disk is listed without a topic and a time", async (
   const [entry] = JSON.parse(text).entries;
   equal([status, entry.id, entry.topic, entry.spooled], [200, 8, "", null]);
   spool.quarantined = quarantined;
+}, { hasSpool: true });
+
+test("an ambiguous one stays in quarantine while the spool takes nothing anew", async (world) => {
+  const [id] = await quarantineFor(world, `${AMBIGUOUS}broker:4150 was away`, "a");
+  const { append } = world.spool!;
+  for (const code of ["full", "stale", "failed"] as const) {
+    world.spool!.append = () => Promise.reject(new SpoolRefusal(code, "not now"));
+    equal(await world.ask("POST", `/v1/quarantine/${id}/retry`), [
+      503,
+      refused(`SPOOL_${code.toUpperCase()}`),
+    ]);
+  }
+  world.spool!.append = append;
+  equal(world.spool!.figures.quarantined, 1);
 }, { hasSpool: true });
 
 test("what cannot be done because the spool has failed is 503", async (world) => {

@@ -14,7 +14,7 @@
  * was for.
  *
  * What is damaged on disk has no topic, no body, and null for `spooled`. 503 `SPOOL_FAILED` when the
- * spool cannot be written.
+ * spool cannot be written, `SPOOL_FULL` or `SPOOL_STALE` when it takes nothing anew.
  */
 import { emptyReply, HttpError, type HttpRoute, jsonReply } from "@sluice/shared/http";
 import type { Publish } from "./publish.ts";
@@ -101,7 +101,7 @@ async function done(action: Promise<boolean> | undefined): Promise<Response> {
     return emptyReply();
   } catch (error) {
     if (!(error instanceof SpoolRefusal)) throw error;
-    throw new HttpError(503, "SPOOL_FAILED");
+    throw new HttpError(503, `SPOOL_${error.code.toUpperCase()}`);
   }
 }
 

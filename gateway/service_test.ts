@@ -122,7 +122,7 @@ class Machine {
       args: [
         "--tcp-address=127.0.0.1:4150",
         "--http-address=127.0.0.1:4151",
-        ...(args.some((argument) => /^--(?:broker|discovery)/.test(argument))
+        ...(args.some((argument) => /^--(?:broker-tcp|discovery-http)-address/.test(argument))
           ? []
           : ["--broker-tcp-address=broker:4150"]),
         ...args,
