@@ -80,6 +80,21 @@ export type AuditEvent =
     readonly messages: number;
     readonly report: string;
   }
+  /** Moved to the end of another topic. */
+  | {
+    readonly event: "messages_moved";
+    readonly topic: string;
+    readonly channel: string;
+    readonly to: string;
+    readonly messages: number;
+  }
+  /** Finished before it was due, by request. */
+  | {
+    readonly event: "deferred_cancelled";
+    readonly topic: string;
+    readonly channel: string;
+    readonly id: string;
+  }
   | {
     readonly event: "channel_deleted" | "channel_emptied";
     readonly topic: string;

@@ -36,8 +36,10 @@ import { LargeUpload } from "./large_upload.ts";
 import { lookingReader } from "./looking_reader.ts";
 import { Management } from "./manage.ts";
 import { MessageAges } from "./message_ages.ts";
+import { MessageLook } from "./message_look.ts";
 import { MessageReader } from "./message_reader.ts";
 import type { MessageTraces } from "./message_traces.ts";
+import { Mover } from "./move.ts";
 import { QUOTA_TEXT, type TopicQuotas } from "./quota.ts";
 import {
   type Channel,
@@ -73,6 +75,8 @@ export {
   TOPIC_ACTIONS,
 } from "./manage.ts";
 export { TOMBSTONE_MS_MAX, TOMBSTONES_MAX } from "./tombstones.ts";
+export type { LookedMessage } from "./message_look.ts";
+export { MOVE_COUNT_MAX, type MoveReport } from "./move.ts";
 export { type DurableWaiter, type RefusalCode, RefusedError, type RegistryListener };
 export {
   ACK_MODES,
@@ -139,10 +143,11 @@ export class Broker implements ChannelEffects {
   readonly source: MessageReader;
   /** Topics and channels, changed by requests that can be repeated. */
   readonly management: Management;
-  /** For whoever looks at messages and does not consume them. */
-  readonly looking: MessageReader;
+  /** Messages shown to whoever does not consume them. */
+  readonly look: MessageLook;
   /** How old messages are. */
   readonly ages: MessageAges;
+  readonly mover: Mover;
   readonly guard: DiskGuard;
   readonly quotas: TopicQuotas;
   readonly evictor: Evictor;
@@ -225,8 +230,10 @@ export class Broker implements ChannelEffects {
       (topic, offset, position) =>
         this.audit.record({ event: "message_damaged", topic, offset, position }),
     );
-    this.looking = lookingReader(storage, seams.clock);
-    this.ages = new MessageAges(this.looking, seams.clock);
+    const looking = lookingReader(storage, seams.clock);
+    this.look = new MessageLook(storage, looking, seams.clock);
+    this.ages = new MessageAges(looking, seams.clock);
+    this.mover = new Mover(this);
     for (const { position, bytes, reason } of storage.opening.damage) {
       this.audit.record({ event: "log_damaged", position, bytes, reason });
     }

@@ -21,11 +21,11 @@
  *   when it is due.
  */
 import { type Random, randomBelow } from "@sluice/shared/runtime";
-import { type ChannelState, DueHeap, type TopicState } from "../storage/mod.ts";
+import { type ChannelState, type DueEntry, DueHeap, type TopicState } from "../storage/mod.ts";
 import { Consumer, type ConsumerPort, ConsumerRing } from "./consumer.ts";
 import { InFlightTable } from "./in_flight.ts";
 import type { LatencyWindow } from "./latency.ts";
-import { FOUND, GONE, type MessageSource } from "./message_source.ts";
+import { COLD, FOUND, GONE, type MessageSource } from "./message_source.ts";
 import { OffsetQueue } from "./offset_queue.ts";
 import { DUE_AT_ONCE, DUE_PAUSE_MS, NOT_SCHEDULED, type Timed, wallDueMs } from "./schedule.ts";
 
@@ -64,6 +64,23 @@ export const SAMPLED_OF = 16;
 /** The answer to FIN, REQ and TOUCH. */
 export type InFlightOutcome = "done" | "not_in_flight" | "not_owner";
 
+/** Where a message that somebody looks at is. */
+export interface Looked {
+  readonly state: "ready" | "in_flight" | "deferred";
+  /** Deliveries so far; those before a time-out are not known of one that waits. */
+  readonly attempts: number;
+  /** Unix ms, 0 when it is not deferred. */
+  readonly dueMs: number;
+}
+
+/** What {@linkcode Channel.takeNext} came to: the message is to be loaded first, or to ask again. */
+export type Taken = "taken" | "none" | "later" | { readonly load: number };
+
+/** Messages passed over for one that is taken, at a time. */
+const TAKE_STEPS_MAX = 1024;
+/** Entries of the topic looked at for each deferred message of a channel that is asked for. */
+const DUE_LOOKS = 16;
+
 /** See the module. Monotonic times are `nowMs`, Unix times `wallMs`. */
 export class Channel implements Timed {
   readonly consumers = new Map<number, Consumer>();
@@ -87,6 +104,8 @@ export class Channel implements Timed {
   readonly #ring = new ConsumerRing();
   readonly #ready = new OffsetQueue();
   readonly #deferred = new DueHeap();
+  /** Offsets in `#deferred` that were cancelled: finished, and not to be counted. */
+  readonly #cancelled = new Set<number>();
   /** Lists of consumers that left while their messages may still time out. */
   readonly #orphans = new Map<number, Consumer>();
   readonly #enteredFrom: number;
@@ -131,7 +150,7 @@ export class Channel implements Timed {
   }
 
   get deferredCount(): number {
-    return this.#deferred.size + this.topicDeferred;
+    return this.#deferred.size - this.#cancelled.size + this.topicDeferred;
   }
 
   /** When the next deferred message may come due, Unix ms; Infinity when none is deferred. */
@@ -285,6 +304,7 @@ export class Channel implements Timed {
       this.writable(consumer);
     }
     this.#deferred.retain((offset) => offset >= to);
+    for (const offset of this.#cancelled) if (offset < to) this.#cancelled.delete(offset);
     this.countTopicDeferred();
     this.#cursor = Math.max(this.#cursor, to);
     this.finishedOutside(to);
@@ -308,9 +328,63 @@ export class Channel implements Timed {
     this.#orphans.clear();
     this.#ready.clear();
     this.#deferred.clear();
+    this.#cancelled.clear();
     // Of the topic's there are only those that can be seen.
     this.topicDeferred = 0;
     this.#cursor = Math.max(this.#cursor, to);
+  }
+
+  /** Where a visible message is, whose publisher deferred it until `dueMs`; null when it is finished. */
+  look(offset: number, sequence: number, dueMs: number, wallMs: number): Looked | null {
+    if (offset < this.state.start || this.state.finished.has(offset)) return null;
+    const slot = this.#inFlight.find(sequence);
+    if (slot >= 0) {
+      return { state: "in_flight", attempts: this.#inFlight.attempts(slot), dueMs: 0 };
+    }
+    const owed = this.state.requeues.get(offset);
+    const untilMs = owed?.dueMs ?? dueMs;
+    const attempts = owed?.attempts ?? 0;
+    return untilMs > wallMs
+      ? { state: "deferred", attempts, dueMs: untilMs }
+      : { state: "ready", attempts, dueMs: 0 };
+  }
+
+  /** Deferred messages, those that are due first; at most `count`, and not all where others own most. */
+  firstDeferred(count: number): DueEntry[] {
+    const looksMax = count * DUE_LOOKS;
+    const { requeues } = this.state;
+    const requeued = this.#deferred.first(count, (offset) => requeues.has(offset), looksMax);
+    const published = this.topic.due.first(count, (offset) => this.#owesDue(offset), looksMax);
+    return [...requeued, ...published].sort((a, b) => a.dueMs - b.dueMs).slice(0, count);
+  }
+
+  /** Finishes a message that `look` has said is deferred. */
+  cancelDeferred(offset: number): void {
+    if (this.state.requeues.has(offset)) this.#cancelled.add(offset);
+    else this.topicDeferred--;
+    this.#effects.finish(this.state, offset);
+    // What comes due next is to be one that counts.
+    while (this.#deferred.size > 0 && this.#cancelled.has(this.#deferred.earliestOffset)) {
+      this.#deferred.pop();
+      this.#cancelled.delete(this.#deferred.poppedOffset);
+    }
+  }
+
+  /** Hands `consumer` the next message, whatever it is ready for, and although the channel may be paused. */
+  takeNext(consumer: Consumer, nowMs: number): Taken {
+    const { source } = this.#effects;
+    for (let step = 0; step < TAKE_STEPS_MAX; step++) {
+      if (this.deleted) return "none";
+      const fromReady = this.#takeFromReady();
+      const offset = fromReady ? this.#ready.offset : this.#cursor;
+      if (!fromReady && offset >= this.topic.visibleTail) return "none";
+      const found = source.find(this.topic, offset);
+      if (found === COLD) return { load: offset };
+      this.#take(fromReady);
+      if (found === GONE) this.#effects.finish(this.state, offset);
+      else if (this.#deliver(consumer, offset, fromReady, nowMs)) return "taken";
+    }
+    return "later";
   }
 
   /** Ends the channel: its consumers' connections close. */
@@ -331,6 +405,7 @@ export class Channel implements Timed {
     while (this.#deferred.earliestMs <= wallMs && left-- > 0) {
       this.#deferred.pop();
       const offset = this.#deferred.poppedOffset;
+      this.#cancelled.delete(offset);
       // What was finished meanwhile is owed no more.
       const owed = this.state.requeues.get(offset);
       if (owed !== undefined) this.#ready.push(offset, owed.attempts);

@@ -131,9 +131,11 @@ function stage(
 /** A request for a route that has what it needs to be carried out. */
 function requestFor(name: string): readonly [method: string, path: string, asked: Asked] {
   const [method = "", pattern = ""] = name.split(" ");
-  const path = pattern.replace(":topic", "t").replace(/:\w+/, "x");
+  const path = pattern.replace(":topic", "t").replace(":channel", "c").replace(/:\w+/, "x");
   let body = method === "PUT" ? '{"ack_mode":null}' : "a";
   if (path === "/v1/drain") body = '{"enabled":false}';
+  if (path === "/v1/log-level") body = '{"level":"info"}';
+  if (path.endsWith("/move")) body = '{"to_topic":"other"}';
   if (path.startsWith("/v1/manage/")) {
     const isOfTopic = path.startsWith("/v1/manage/topics/");
     body = isOfTopic ? '{"topic":"m"}' : '{"topic":"t","channel":"m"}';
@@ -203,7 +205,7 @@ stage(
       }
       equal(
         await stage.ask(method, path, { ...asked, token: `${rule.scope}~/~/` }),
-        name === "POST /v1/storage/scrub" ? "202" : "200",
+        name === "POST /v1/storage/scrub" ? "202" : name.endsWith("/:id") ? "400 INVALID_ID" : "200",
         name,
       );
     }

@@ -26,6 +26,7 @@ export function worldHttp(world: World): HttpHandler {
 
 /** What the door is made with. */
 export function worldHttpOptions(): HttpOptions {
+  let level = "info";
   return {
     hostname: "host",
     broadcastAddress: "broadcast",
@@ -38,10 +39,15 @@ export function worldHttpOptions(): HttpOptions {
     topologyZone: "z",
     topologyRegion: "r",
     config: {
-      get: (option) => option === "name" ? { body: "host", json: false } : undefined,
+      get: (option) => {
+        if (option === "log_level") return { body: level, json: false };
+        return option === "name" ? { body: "host", json: false } : undefined;
+      },
       change: (option, body) => {
-        if (option !== "name") return "INVALID_OPTION";
-        return body === "bad" ? "INVALID_VALUE" : null;
+        if (option !== "name" && option !== "log_level") return "INVALID_OPTION";
+        if (body === "bad") return "INVALID_VALUE";
+        if (option === "log_level") level = body;
+        return null;
       },
     },
     memory: () => ({ heap_objects: 0 }),

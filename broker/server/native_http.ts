@@ -9,8 +9,11 @@ import {
   NO_DOORS,
 } from "./capabilities_http.ts";
 import { identityDocument, observeRoutes } from "./observe_http.ts";
+import type { ConfigAccess } from "./config_http.ts";
+import { logLevelRoutes } from "./log_level_http.ts";
 import { manageRoutes } from "./manage_http.ts";
 import { openApiRoute } from "./openapi.ts";
+import { messageRoutes } from "./peek_http.ts";
 import type { RegistryIdentity, RegistryRevision } from "./registry_http.ts";
 import type { Session } from "./session.ts";
 import { statsRoute } from "./stats_v1.ts";
@@ -18,6 +21,7 @@ import { statsRoute } from "./stats_v1.ts";
 /** What the native routes tell of the doors. */
 export interface NativeOptions extends HttpLimits, RegistryIdentity {
   readonly startWallMs: number;
+  readonly config: ConfigAccess;
   readonly memory: () => Readonly<Record<string, number>>;
   /** What the TCP door is; nothing is known of it when absent. */
   readonly doors?: DoorFacts;
@@ -49,5 +53,7 @@ export function nativeRoutes(
     statsRoute(world),
     ...observeRoutes(world),
     ...manageRoutes(broker, revision),
+    ...messageRoutes(broker),
+    ...logLevelRoutes(broker, options.config),
   ];
 }

@@ -9,6 +9,7 @@ import { type HttpRoute, jsonTextReply } from "@sluice/shared/http";
 import { REPORTED_VERSION } from "@sluice/shared/runtime";
 import type { RouteNeed } from "@sluice/shared/server";
 import { MANAGE_OPERATIONS } from "./openapi_manage.ts";
+import { MESSAGE_OPERATIONS } from "./openapi_messages.ts";
 import { NODE_OPERATIONS } from "./openapi_node.ts";
 import { NSQ_OPERATIONS } from "./openapi_nsq.ts";
 import { object, type Schema, TEXT } from "./openapi_schema.ts";
@@ -57,6 +58,7 @@ export const OPERATIONS: Operations = {
   ...NODE_OPERATIONS,
   ...STATS_OPERATIONS,
   ...MANAGE_OPERATIONS,
+  ...MESSAGE_OPERATIONS,
 };
 
 const ERROR: Schema = object({ message: TEXT, detail: TEXT }, ["detail"]);

@@ -69,6 +69,8 @@ function closed(value: unknown): unknown {
 /** A request, and the status that it gets. In order: later ones find what earlier ones have made. */
 type Asked = readonly [name: string, path: string, status: number, body?: string];
 
+const CHANNEL = "/v1/topics/:topic/channels/:channel";
+
 const REQUESTS: readonly Asked[] = [
   ["GET /ping", "/ping", 200],
   ["GET /info", "/info", 200],
@@ -123,6 +125,17 @@ const REQUESTS: readonly Asked[] = [
     409,
     '{"topic":"m","channel":"c"}',
   ],
+  [`GET ${CHANNEL}/peek`, "/v1/topics/t/channels/c/peek", 200],
+  [`GET ${CHANNEL}/peek`, "/v1/topics/t/channels/none/peek", 404],
+  [`GET ${CHANNEL}/peek`, "/v1/topics/t/channels/c/peek?count=x", 400],
+  [`GET ${CHANNEL}/deferred`, "/v1/topics/t/channels/c/deferred", 200],
+  [`DELETE ${CHANNEL}/deferred/:id`, "/v1/topics/t/channels/c/deferred/0001000000000003", 200],
+  [`DELETE ${CHANNEL}/deferred/:id`, "/v1/topics/t/channels/c/deferred/0001000000000003", 404],
+  [`POST ${CHANNEL}/move`, "/v1/topics/t/channels/c/move", 400, "{}"],
+  [`POST ${CHANNEL}/move`, "/v1/topics/t/channels/c/move", 200, '{"to_topic":"u"}'],
+  ["PUT /v1/log-level", "/v1/log-level", 400, '{"level":"bad"}'],
+  ["PUT /v1/log-level", "/v1/log-level", 200, '{"level":"debug","for_ms":1000}'],
+  ["GET /v1/log-level", "/v1/log-level", 200],
   ["GET /v1/manage/tombstones", "/v1/manage/tombstones", 200],
   ["GET /v1/stats", "/v1/stats?include_clients=true&include_mem=true", 200],
   ["GET /v1/stats", "/v1/stats?topic=none", 200],

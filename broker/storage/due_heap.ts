@@ -12,6 +12,12 @@ const SLOTS_MIN = 16;
 /** The root's slot: the children of slot `s` are the four from `4 * (s - 2)` on, in one chunk. */
 const ROOT = 3;
 
+/** What is due when. */
+export interface DueEntry {
+  readonly dueMs: number;
+  readonly offset: number;
+}
+
 /** Ordered by due time; entries of the same time come in no particular order. */
 export class DueHeap {
   /** Slots of two numbers, due time and offset. The first chunk is smaller while it is alone. */
@@ -110,6 +116,32 @@ export class DueHeap {
     let count = 0;
     for (let slot = ROOT; slot < this.#end; slot++) if (test(this.#offset(slot))) count++;
     return count;
+  }
+
+  /** The offset of an entry that is due earliest; there is one. */
+  get earliestOffset(): number {
+    invariant(this.#end > ROOT, "there is an earliest entry");
+    return this.#chunks[0]![ROOT * 2 + 1]!;
+  }
+
+  /**
+   * The first `count` entries whose offset passes `test`, by due time; of no more than `looksMax` that
+   * come first. Nothing changes.
+   */
+  first(count: number, test: (offset: number) => boolean, looksMax: number): DueEntry[] {
+    const found: DueEntry[] = [];
+    const open = new DueHeap();
+    if (this.#end > ROOT) open.push(this.#dueMs(ROOT), ROOT);
+    for (let looks = 0; open.size > 0 && found.length < count && looks < looksMax; looks++) {
+      open.pop();
+      const slot = open.poppedOffset;
+      const offset = this.#offset(slot);
+      if (test(offset)) found.push({ dueMs: this.#dueMs(slot), offset });
+      const child = (slot - 2) * 4;
+      const end = Math.min(child + 4, this.#end);
+      for (let next = child; next < end; next++) open.push(this.#dueMs(next), next);
+    }
+    return found;
   }
 
   /** Keeps only the entries whose offset passes `test`. */

@@ -26,6 +26,25 @@ Deno.test("DueHeap.pop() of an empty heap is a mistake of the caller", () => {
   throws(() => heap.pop(), InvariantError);
 });
 
+Deno.test("DueHeap.first() tells what would be popped first, of what passes, and changes nothing", () => {
+  for (let seed = 0; seed < 40; seed++) {
+    const random = new SeededRandom(seed);
+    const heap = new DueHeap();
+    const plain: Entry[] = [];
+    for (let count = random.below(300); count > 0; count--) {
+      const entry: Entry = [random.below(2 ** 32), plain.length];
+      heap.push(...entry);
+      plain.push(entry);
+    }
+    const isOdd = (offset: number) => offset % 2 === 1;
+    const wanted = sorted(plain).filter(([, offset]) => isOdd(offset));
+    const told = heap.first(20, isOdd, Infinity).map(({ dueMs, offset }) => [dueMs, offset]);
+    deepEqual(told, wanted.slice(0, 20), `seed ${seed}`);
+    equal(heap.first(Infinity, isOdd, 10).length <= 10, true);
+    deepEqual(sorted(popAll(heap)), sorted(plain));
+  }
+});
+
 Deno.test("DueHeap gives entries as a sorted array does, between pushes, clears and retains", () => {
   for (let seed = 0; seed < 60; seed++) {
     const random = new SeededRandom(seed);
