@@ -60,6 +60,8 @@ export interface SpoolFigures {
 
 const RING_BYTES_MIN = 8 * 1024 * 1024;
 const RING_RECORDS = 4;
+/** The largest `recordBytesMax`: a record with its header takes a quarter of the largest ring. */
+export const RECORD_BYTES_LIMIT = 2 ** 28 - 8192;
 
 /** A power of two that takes four of the largest records. */
 export function ringBytesFor(recordBytesMax: number): number {
@@ -74,7 +76,7 @@ export function checkOptions(options: SpoolOptions): void {
   invariant(heldMax >= 1 && ageMsMax >= 1, "a spool may hand out something, of some age");
   invariant(fileBytes >= 4096 && bytesMax >= 2 * fileBytes, "a spool has space for two files");
   invariant(
-    recordBytesMax >= PUBLISH_HEADER_BYTES && recordBytesMax <= 2 ** 27,
-    "the largest publish fits a ring of 512 MiB",
+    recordBytesMax >= PUBLISH_HEADER_BYTES && recordBytesMax <= RECORD_BYTES_LIMIT,
+    "four of the largest publishes fit a ring of 1 GiB",
   );
 }
