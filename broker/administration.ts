@@ -112,6 +112,7 @@ export class Administration {
     const channel = topic.addChannel(this.#createChannelState(topic, name));
     this.#world.logger.info("Created a channel", { topic: topic.state.name, channel: name });
     this.registry?.channelAdded(topic.state.name, name);
+    channel.createdEnd = this.#world.storage.log.end;
     return channel;
   }
 

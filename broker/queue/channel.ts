@@ -90,6 +90,8 @@ export class Channel implements Timed {
   /** What it has delivered last, or tried to, came from disk. */
   isLagging = false;
   deleted = false;
+  /** Where the log has to be durable for the channel to survive a crash; kept by the broker. */
+  createdEnd = 0;
   timeoutCount = 0;
   requeueCount = 0;
   deliveredCount = 0;

@@ -842,10 +842,11 @@ export class Session implements ConsumerPort, NsqLinkOwner, TcpSession {
       if (!(error instanceof RefusedError)) throw error;
       return this.#fatal(subFailed(error.message));
     }
-    // Topic and channel may be new: they are confirmed once they would survive a crash.
-    const { position } = broker;
-    this.#link.holdMessages(position);
-    this.#link.reply(OK_FRAME, position);
+    // What is new is confirmed once it would survive a crash. What is not needs no write: a log that
+    // waits for space does not keep consumers from what is on disk.
+    const { createdEnd } = this.#subscription.channel;
+    this.#link.holdMessages(createdEnd);
+    this.#link.reply(OK_FRAME, createdEnd);
   }
 
   #rdy(): void {
