@@ -89,6 +89,8 @@ export class BrokerLink implements Candidate, LaneOwner {
   #retired: Lane[] = [];
   /** By the text of the producer id. */
   readonly #others = new Map<string, Lane>();
+  /** What the last connection has shown. */
+  #deduplicates = false;
   #throttles = 0;
   #slow = false;
 
@@ -128,7 +130,7 @@ export class BrokerLink implements Candidate, LaneOwner {
 
   /** Whether it knows repeats by their numbers, as far as it was heard of; an nsqd does not. */
   get deduplicates(): boolean {
-    return this.#live.lane.deduplicates;
+    return this.#deduplicates;
   }
 
   /** Why it is not used; empty when it is. */
@@ -221,6 +223,7 @@ export class BrokerLink implements Candidate, LaneOwner {
   // LaneOwner
 
   laneChanged(lane: Lane, _reason: string): void {
+    if (lane.isUp) this.#deduplicates = lane.deduplicates;
     if (lane === this.#live.lane && lane.isUp) this.hurry();
     this.#onChange();
   }

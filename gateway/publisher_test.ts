@@ -208,6 +208,19 @@ Deno.test("with a spool, what nobody takes is spooled, and what a broker may hav
   await stage.close();
 });
 
+Deno.test("all that have no answer in time are spooled for their broker, however many", async () => {
+  const spool = new HandSpool();
+  const stage = new Stage(1, spool);
+  await settle();
+  const [broker] = stage.world.brokers;
+  broker!.deed = () => "silent";
+  for (let at = 0; at < 20; at++) stage.publish(`m${at}`);
+  await stage.world.clock.run(11_000);
+  equal([...stage.outcomes.values()], Array(20).fill("spooled"));
+  equal(spool.entries.map((entry) => entry.broker), Array(20).fill(broker!.id));
+  await stage.close();
+});
+
 Deno.test("what is spooled for a broker is not pushed out of what that remembers by later publishes", async () => {
   const spool = new HandSpool();
   const stage = new Stage(1, spool);
