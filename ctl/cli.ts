@@ -1,6 +1,8 @@
 /** What `sluicectl` can do, and how its errors become exit codes. */
 import { LogError } from "@sluice/shared/log";
 import { DiskError } from "@sluice/shared/runtime";
+import { channelCommands, topicCommands } from "./admin.ts";
+import { deferredCommands, moveCommand, peekCommand } from "./admin_messages.ts";
 import { type CommandGroup, EXIT_CANNOT_RUN, runCommandLine, type World } from "./command.ts";
 import { dumpCommand } from "./data/dump.ts";
 import { CannotRunError } from "./data/folder.ts";
@@ -21,6 +23,11 @@ const ROOT: CommandGroup = {
       summary: "Look at, check and repair a data folder without a broker.",
       commands: [inspectCommand, verifyCommand, dumpCommand, repairCommand],
     },
+    topicCommands,
+    channelCommands,
+    peekCommand,
+    deferredCommands,
+    moveCommand,
     drainCommands,
     quarantineCommands,
   ],
