@@ -5,6 +5,7 @@ import {
   bytes,
   durationMs,
   fraction,
+  integer,
   type Kind,
   list,
   percentile,
@@ -42,6 +43,15 @@ export function statisticsSettings() {
       doc:
         "The share of messages that OpenTelemetry spans are made of, from 0 (none) to 1 (all). " +
         "Needs OTEL_DENO=true in the environment; see docs/OPERATIONS.md.",
+      group,
+    }),
+    metricsTopicsMax: setting({
+      name: "metrics-topics-max",
+      kind: integer({ min: 0, max: 100_000 }),
+      default: 1000,
+      doc:
+        "Topics that /metrics tells of one by one, the first by name, and four times as many of " +
+        "their channels; totals are always over all.",
       group,
     }),
     statsdAddress: setting({

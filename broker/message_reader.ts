@@ -33,8 +33,6 @@ import {
 
 /** After a failed read, so that a bad disk is not asked in a tight loop. */
 const RETRY_MS = 1000;
-/** The beginning of a record, with all that there may be before a message's body. */
-const HEAD_BYTES = 512;
 /** After a read that did not bring what was asked for. */
 const MISSED_MS = 1;
 
@@ -123,28 +121,6 @@ export class MessageReader implements MessageSource {
       this.#storage.nodeId,
     );
     return FOUND;
-  }
-
-  /**
-   * When a message was published, Unix ms, without any of what `find` does beside: null when it has to
-   * be loaded first, not a number when it is gone or damaged.
-   */
-  publishedMs(topic: TopicState, offset: number): number | null {
-    const position = topic.index.position(offset);
-    if (position === MISSING) return NaN;
-    if (position === NOT_LOADED) return null;
-    const { reader, log } = this.#storage;
-    if (!reader.view(position, RECORD_HEADER_BYTES)) return null;
-    const end = position + RECORD_HEADER_BYTES +
-      recordWordBytes(readU32(reader.bytes, reader.start));
-    if (end > log.end) return NaN;
-    const length = Math.min(end - position, HEAD_BYTES);
-    if (!reader.view(position, length)) return null;
-    const header = this.#header;
-    readMessageHeader(reader.bytes, reader.start + RECORD_HEADER_BYTES, header);
-    if (header.topic !== topic.number || header.offset !== offset) return NaN;
-    if (header.wireStart + WIRE_HEADER_BYTES > reader.start + length) return NaN;
-    return readTimestampMs(reader.bytes, header.wireStart);
   }
 
   timestampMs(): number {

@@ -27,6 +27,7 @@ import {
   type ServeHttps,
   type Tracer,
 } from "@sluice/shared/runtime";
+import { HttpMeter } from "@sluice/shared/http";
 import { type Logger, LoopLag, MetricsRegistry } from "@sluice/shared/telemetry";
 import { Authorization } from "@sluice/shared/authorization";
 import {
@@ -50,12 +51,14 @@ import {
 } from "./config.ts";
 import { recoveringHealth } from "./health.ts";
 import { messageTraces } from "./message_traces.ts";
+import { TopicOrder } from "./queue/mod.ts";
 import { RuntimeConfig } from "./runtime_config.ts";
 import { isPatient, recoveringHttp } from "./server/health_http.ts";
 import { brokerHttp } from "./server/http.ts";
 import type { HttpGet } from "./server/lookup_channels.ts";
 import { LookupPeers } from "./server/lookup_peer.ts";
 import { registerMetrics } from "./server/metrics.ts";
+import { TopicFigures } from "./server/topic_figures.ts";
 import { RegistryRevision } from "./server/registry_http.ts";
 import { ROUTE_RULES } from "./server/route_rules.ts";
 import { brokerTcp, type Session } from "./server/session.ts";
@@ -121,9 +124,11 @@ const START_GRACE_MS = 250;
 export class Service {
   readonly broker: Broker;
   readonly tcp: TcpServer<Session>;
-  readonly metrics = new MetricsRegistry();
+  readonly metrics: MetricsRegistry;
   readonly #doors: HttpDoors;
   readonly #lag: LoopLag;
+  readonly #meter: HttpMeter;
+  readonly #topicOrder: TopicOrder;
   readonly #peers: LookupPeers;
   readonly #registryRevision: RegistryRevision;
   readonly #statsd: StatsdReporter | null;
@@ -172,8 +177,15 @@ export class Service {
     addDoorBudgets(broker.budgets, this.tcp, handshakes, authorizer, values.connectionsMax);
     this.#statsd = this.#statsdReporter();
     this.#lag = new LoopLag(seams.clock);
+    this.metrics = new MetricsRegistry(seams.clock);
+    this.#topicOrder = new TopicOrder(broker.topics);
+    const topics = new TopicFigures(broker, values.metricsTopicsMax, this.#topicOrder);
+    this.#meter = new HttpMeter(seams.clock);
     registerMetrics(this.metrics, () => ({
       broker,
+      topics,
+      http: this.#meter,
+      registrations: this.#peers.peers,
       tcp: this.tcp,
       handshakes,
       certificateExpiresWallMs: tls?.expiresWallMs ?? null,
@@ -351,6 +363,8 @@ export class Service {
         guardsApi: values.authHttpApi,
       },
       registryRevision: this.#registryRevision,
+      meter: this.#meter,
+      topicOrder: this.#topicOrder,
       doors: {
         rdyCountMax: values.maxRdyCount,
         connectionsMax: values.connectionsMax,

@@ -5,3 +5,4 @@ export * from "./latency.ts";
 export * from "./message_source.ts";
 export * from "./schedule.ts";
 export * from "./topic.ts";
+export * from "./topic_order.ts";

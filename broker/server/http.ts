@@ -7,12 +7,15 @@ import {
   channelArguments,
   emptyReply,
   HttpError,
+  type HttpMeter,
   type HttpRoute,
   jsonReply,
+  jsonTextReply,
   nsqHttp,
   pingReply,
   type Query,
   requiredArgument,
+  type RouteMeter,
   textReply,
 } from "@sluice/shared/http";
 import { isValidName } from "@sluice/shared/protocol";
@@ -26,7 +29,7 @@ import {
   openHttp,
 } from "@sluice/shared/server";
 import { type Broker, RefusedError } from "../broker.ts";
-import type { Channel, Topic } from "../queue/mod.ts";
+import { type Channel, type Topic, TopicOrder } from "../queue/mod.ts";
 import { CONFIG_VALUE_BYTES_MAX, type ConfigAccess, configRoutes } from "./config_http.ts";
 import { drainRoutes } from "./drain_http.ts";
 import { healthRoute } from "./health_http.ts";
@@ -36,8 +39,7 @@ import { type NativeOptions, nativeRoutes } from "./native_http.ts";
 import { RegistryRevision, registryRoutes } from "./registry_http.ts";
 import { ROUTE_RULES } from "./route_rules.ts";
 import type { Session } from "./session.ts";
-import { producerStats, topicStats } from "./stats.ts";
-import { statsText } from "./stats_text.ts";
+import { statsJson, statsText } from "./stats_document.ts";
 import { storageRoutes } from "./storage_http.ts";
 import { topicPolicyRoutes } from "./topic_policy_http.ts";
 
@@ -60,6 +62,10 @@ export interface HttpOptions extends HttpPublisherOptions, NativeOptions {
   readonly authorization?: HttpAuthorization;
   /** Told of the changes of the registry; one that is told of none when absent. */
   readonly registryRevision?: RegistryRevision;
+  /** Counts requests by route; none are counted when absent. */
+  readonly meter?: HttpMeter;
+  /** Topics by name; one of its own when absent. */
+  readonly topicOrder?: TopicOrder;
 }
 
 const NANOSECONDS_PER_MS = 1_000_000;
@@ -75,9 +81,12 @@ export function brokerHttp(
   const access = new HttpAccess(options.authorization ?? openHttp(), broker, ROUTE_RULES);
   const app = nsqHttp({
     logger: broker.logger,
+    meter: options.meter,
     routes: brokerRoutes(broker, sessions, metrics, options, publisher, access.guarded.bind(access))
       .map((route) => access.guarded(route)),
   });
+  const pub = options.meter?.route("POST", "/pub");
+  const mpub = options.meter?.route("POST", "/mpub");
   const permitted = async (
     request: Request,
     peer: HttpPeer,
@@ -88,12 +97,16 @@ export function brokerHttp(
     if (request.method === "POST") {
       const path = pathOf(request.url);
       if (path === "/pub") {
-        if (access.isOpen) return publisher.publish(request);
-        return permitted(request, peer, () => publisher.publish(request));
+        return measured(pub, () => {
+          if (access.isOpen) return publisher.publish(request);
+          return permitted(request, peer, () => publisher.publish(request));
+        });
       }
       if (path === "/mpub") {
-        if (access.isOpen) return publisher.publishMany(request);
-        return permitted(request, peer, () => publisher.publishMany(request));
+        return measured(mpub, () => {
+          if (access.isOpen) return publisher.publishMany(request);
+          return permitted(request, peer, () => publisher.publishMany(request));
+        });
       }
     }
     return app.fetch(request, peer);
@@ -123,6 +136,10 @@ export function brokerRoutes(
   ];
 }
 
+function measured(meter: RouteMeter | undefined, answer: () => Promise<Response>) {
+  return meter === undefined ? answer() : meter.measure(answer);
+}
+
 /** The path of an absolute URL, without parsing all of it. */
 function pathOf(url: string): string {
   const start = url.indexOf("/", url.indexOf("://") + 3);
@@ -135,6 +152,7 @@ class Door {
   readonly #sessions: ReadonlySet<Session>;
   readonly #metrics: MetricsRegistry;
   readonly #options: HttpOptions;
+  readonly #order: TopicOrder;
 
   constructor(
     broker: Broker,
@@ -146,6 +164,7 @@ class Door {
     this.#sessions = sessions;
     this.#metrics = metrics;
     this.#options = options;
+    this.#order = options.topicOrder ?? new TopicOrder(broker.topics);
   }
 
   routes(): HttpRoute[] {
@@ -210,39 +229,31 @@ class Door {
     });
   }
 
-  #stats(query: Query): Response {
+  async #stats(query: Query): Promise<Response> {
     const broker = this.#broker;
-    const includeClients = isOn(query.get("include_clients"));
-    const memory = isOn(query.get("include_mem")) ? this.#options.memory() : null;
-    const topics = topicStats(broker, this.#sessions, {
-      topic: query.get("topic") || null,
-      channel: query.get("channel") || null,
-      includeClients,
-    });
-    const producers = includeClients ? producerStats(this.#sessions) : [];
-    if (query.get("format") !== "json") {
-      return textReply(statsText({
+    const world = {
+      broker,
+      order: this.#order,
+      sessions: this.#sessions,
+      head: {
         version: REPORTED_VERSION,
         startWallMs: this.#options.startWallMs,
         nowWallMs: broker.clock.wallMs(),
         health: this.#health,
-        memory,
-        topics: topics ?? [],
-        producers,
-      }));
-    }
-    return jsonReply({
-      version: REPORTED_VERSION,
-      health: this.#health,
-      start_time: Math.floor(this.#options.startWallMs / 1000),
-      topics,
-      ...(memory === null ? {} : { memory }),
-      producers: producers.length === 0 ? null : producers,
-    });
+        memory: isOn(query.get("include_mem")) ? this.#options.memory() : null,
+      },
+    };
+    const filter = {
+      topic: query.get("topic") || null,
+      channel: query.get("channel") || null,
+      includeClients: isOn(query.get("include_clients")),
+    };
+    if (query.get("format") !== "json") return textReply(await statsText(world, filter));
+    return jsonTextReply(await statsJson(world, filter));
   }
 
   async #metricsText(): Promise<Response> {
-    const text = await this.#metrics.text();
+    const text = await this.#metrics.bytes();
     return new Response(text, { headers: { "Content-Type": METRICS_CONTENT_TYPE } });
   }
 

@@ -7,6 +7,7 @@ import { settle } from "@sluice/shared/testing";
 import type { ConfigAccess, ConfigRefusal } from "./config_http.ts";
 import { brokerHttp } from "./http.ts";
 import { registerMetrics } from "./metrics.ts";
+import { TopicFigures } from "./topic_figures.ts";
 import { pub, sized, World, type WorldOptions } from "./world_test.ts";
 
 /** An answer in short: status and body. */
@@ -35,8 +36,10 @@ class HttpWorld {
 
   constructor(readonly world: World) {
     const metrics = new MetricsRegistry();
+    const topics = new TopicFigures(world.broker, 1000);
     registerMetrics(metrics, () => ({
       broker: world.broker,
+      topics,
       tcp: world.server,
       handshakes: { failedCount: 3 },
       certificateExpiresWallMs: 1_700_000_000_000,

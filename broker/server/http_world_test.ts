@@ -3,6 +3,7 @@ import { LoopLag, MetricsRegistry } from "@sluice/shared/telemetry";
 import type { HttpHandler } from "@sluice/shared/server";
 import { brokerHttp, type HttpOptions } from "./http.ts";
 import { registerMetrics } from "./metrics.ts";
+import { TopicFigures } from "./topic_figures.ts";
 import type { World } from "./world_test.ts";
 
 /** Small enough for a test to go beyond. */
@@ -14,8 +15,10 @@ export const BODY_TIMEOUT_MS = 60_000;
 /** Makes the door. */
 export function worldHttp(world: World): HttpHandler {
   const metrics = new MetricsRegistry();
+  const topics = new TopicFigures(world.broker, 1000);
   registerMetrics(metrics, () => ({
     broker: world.broker,
+    topics,
     tcp: world.server,
     handshakes: { failedCount: 0 },
     certificateExpiresWallMs: null,

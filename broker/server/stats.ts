@@ -87,7 +87,7 @@ export function topicStats(
   const topics: Topic[] = [];
   if (filter.topic === null) {
     topics.push(...broker.topics.values());
-    topics.sort((a, b) => compare(a.state.name, b.state.name));
+    topics.sort((a, b) => compareNames(a.state.name, b.state.name));
   } else {
     const topic = broker.topics.get(filter.topic);
     if (topic === undefined) return null;
@@ -98,7 +98,7 @@ export function topicStats(
   for (const topic of topics) {
     const channels = [...topic.channels.values()]
       .filter((channel) => filter.channel === null || channel.state.name === filter.channel)
-      .sort((a, b) => compare(a.state.name, b.state.name));
+      .sort((a, b) => compareNames(a.state.name, b.state.name));
     if (filter.channel !== null && channels.length === 0) continue;
     stats.push({
       topic_name: topic.state.name,
@@ -116,10 +116,14 @@ export function topicStats(
 
 /** Connections that have published, by address. */
 export function producerStats(sessions: Iterable<Session>): readonly ClientStats[] {
+  return publishingSessions(sessions).map(clientStats);
+}
+
+/** {@linkcode producerStats} before it is told of any. */
+export function publishingSessions(sessions: Iterable<Session>): Session[] {
   return [...sessions]
     .filter((session) => !session.targets.isEmpty)
-    .sort((a, b) => compare(a.remoteAddress, b.remoteAddress))
-    .map(clientStats);
+    .sort((a, b) => compareNames(a.remoteAddress, b.remoteAddress));
 }
 
 /** One connection. */
@@ -127,7 +131,7 @@ export function clientStats(session: Session): ClientStats {
   const { settings } = session;
   const { compression, tlsState: tls } = session.connection;
   const consumer = session.subscription?.consumer;
-  const published = [...session.targets.counts()].sort((a, b) => compare(a.topic, b.topic));
+  const published = [...session.targets.counts()].sort((a, b) => compareNames(a.topic, b.topic));
   return {
     client_id: settings.clientId,
     hostname: settings.hostname,
@@ -157,9 +161,10 @@ export function clientStats(session: Session): ClientStats {
   };
 }
 
-function channelStats(
+/** One channel; without `clients` it tells of none. */
+export function channelStats(
   channel: Channel,
-  clients: Map<Channel, Session[]> | null,
+  clients: ReadonlyMap<Channel, readonly Session[]> | null,
   quantiles: readonly number[],
 ): ChannelStats {
   return {
@@ -179,14 +184,18 @@ function channelStats(
 }
 
 /** The percentiles over some channels; of those without a channel there are none, as in nsqd. */
-export function latencyOf(channels: readonly Channel[], quantiles: readonly number[]): LatencySummary {
+export function latencyOf(
+  channels: readonly Channel[],
+  quantiles: readonly number[],
+): LatencySummary {
   if (quantiles.length === 0 || channels.length === 0) return NO_LATENCY;
   const counts = new LatencyCounts();
   for (const { latency } of channels) latency?.addTo(counts);
   return counts.summary(quantiles);
 }
 
-function clientsByChannel(sessions: Iterable<Session>): Map<Channel, Session[]> {
+/** The consumers of each channel, by address. */
+export function clientsByChannel(sessions: Iterable<Session>): Map<Channel, Session[]> {
   const clients = new Map<Channel, Session[]>();
   for (const session of sessions) {
     const channel = session.subscription?.channel;
@@ -196,11 +205,12 @@ function clientsByChannel(sessions: Iterable<Session>): Map<Channel, Session[]> 
     else list.push(session);
   }
   for (const list of clients.values()) {
-    list.sort((a, b) => compare(a.remoteAddress, b.remoteAddress));
+    list.sort((a, b) => compareNames(a.remoteAddress, b.remoteAddress));
   }
   return clients;
 }
 
-function compare(a: string, b: string): number {
+/** By code units, as Go does with bytes of ASCII. */
+export function compareNames(a: string, b: string): number {
   return a < b ? -1 : a > b ? 1 : 0;
 }

@@ -1,21 +1,19 @@
 /** `/stats` as text for people; no program parses it. */
 import type { LatencySummary } from "../queue/mod.ts";
-import type { ClientStats, TopicStats } from "./stats.ts";
+import type { ChannelStats, ClientStats, TopicStats } from "./stats.ts";
 
-/** What the text shows. */
-export interface StatsText {
+/** What the text begins with. */
+export interface StatsHead {
   readonly version: string;
   readonly startWallMs: number;
   readonly nowWallMs: number;
   readonly health: string;
   /** Name and value, in order. */
   readonly memory: Readonly<Record<string, number>> | null;
-  readonly topics: readonly TopicStats[];
-  readonly producers: readonly ClientStats[];
 }
 
-/** One line a topic, channel and client. */
-export function statsText(stats: StatsText): string {
+/** Everything before the topics. */
+export function statsHead(stats: StatsHead): string {
   const uptimeMs = Math.max(0, stats.nowWallMs - stats.startWallMs);
   const lines = [
     `sluice-broker v${stats.version}`,
@@ -32,34 +30,40 @@ export function statsText(stats: StatsText): string {
     }
     lines.push("");
   }
-  lines.push(stats.topics.length === 0 ? "Topics: None" : "Topics:");
-  for (const topic of stats.topics) {
-    lines.push(
-      `${margin(topic.paused)}[${topic.topic_name.padEnd(15)}] depth: ${column(topic.depth)} ` +
-        `be-depth: ${column(topic.backend_depth)} msgs: ${wide(topic.message_count)} ` +
-        `e2e%: ${latencyText(topic.e2e_processing_latency)}`,
-    );
-    for (const channel of topic.channels) {
-      lines.push(
-        `   ${margin(channel.paused)}[${channel.channel_name.padEnd(25)}] ` +
-          `depth: ${column(channel.depth)} be-depth: ${column(channel.backend_depth)} ` +
-          `inflt: ${narrow(channel.in_flight_count)} def: ${narrow(channel.deferred_count)} ` +
-          `re-q: ${column(channel.requeue_count)} timeout: ${column(channel.timeout_count)} ` +
-          `msgs: ${wide(channel.message_count)} ` +
-          `e2e%: ${latencyText(channel.e2e_processing_latency)}`,
-      );
-      for (const client of channel.clients ?? []) {
-        lines.push(`        ${clientText(client, stats.nowWallMs)}`);
-      }
-    }
-    lines.push("");
-  }
-  if (stats.topics.length === 0) lines.push("");
-  lines.push(stats.producers.length === 0 ? "Producers: None" : "Producers:");
-  for (const producer of stats.producers) {
-    lines.push(`   ${clientText(producer, stats.nowWallMs)}`);
-  }
   return lines.join("\n") + "\n";
+}
+
+/** The lines of a topic, its channels and their clients. */
+export function* topicText(
+  topic: Omit<TopicStats, "channels" | "message_bytes">,
+  channels: Iterable<ChannelStats>,
+  nowWallMs: number,
+): Iterable<string> {
+  yield `${margin(topic.paused)}[${topic.topic_name.padEnd(15)}] depth: ${column(topic.depth)} ` +
+    `be-depth: ${column(topic.backend_depth)} msgs: ${wide(topic.message_count)} ` +
+    `e2e%: ${latencyText(topic.e2e_processing_latency)}\n`;
+  for (const channel of channels) {
+    yield `   ${margin(channel.paused)}[${channel.channel_name.padEnd(25)}] ` +
+      `depth: ${column(channel.depth)} be-depth: ${column(channel.backend_depth)} ` +
+      `inflt: ${narrow(channel.in_flight_count)} def: ${narrow(channel.deferred_count)} ` +
+      `re-q: ${column(channel.requeue_count)} timeout: ${column(channel.timeout_count)} ` +
+      `msgs: ${wide(channel.message_count)} ` +
+      `e2e%: ${latencyText(channel.e2e_processing_latency)}\n`;
+    for (const client of channel.clients ?? []) {
+      yield `        ${clientText(client, nowWallMs)}\n`;
+    }
+  }
+  yield "\n";
+}
+
+/** The lines of those that have published. */
+export function* producersText(
+  producers: Iterable<ClientStats>,
+  count: number,
+  nowWallMs: number,
+): Iterable<string> {
+  yield count === 0 ? "Producers: None\n" : "Producers:\n";
+  for (const producer of producers) yield `   ${clientText(producer, nowWallMs)}\n`;
 }
 
 /** A producer by what it published, a consumer by what it has, as nsqd tells them apart. */

@@ -4,6 +4,7 @@
  */
 export * from "./body.ts";
 export * from "./http_error.ts";
+export * from "./http_meter.ts";
 export * from "./name_argument.ts";
 export * from "./nsq_http.ts";
 export * from "./publish_request.ts";

@@ -13,6 +13,7 @@ import { type Context, Hono } from "hono";
 import { InvariantError } from "../runtime/mod.ts";
 import type { Logger } from "../telemetry/mod.ts";
 import { HttpError } from "./http_error.ts";
+import type { HttpMeter } from "./http_meter.ts";
 import { parseQuery, type Query } from "./query.ts";
 import {
   errorReply,
@@ -54,6 +55,8 @@ type HttpContext = Context<{ Bindings: HttpBindings }>;
 export interface NsqHttpOptions {
   readonly routes: readonly HttpRoute[];
   readonly logger: Logger;
+  /** Counts requests by route; nothing is counted without. */
+  readonly meter?: HttpMeter | undefined;
   /** What pages of other sites may read; nothing by default. */
   readonly cors?: CorsOptions;
 }
@@ -69,6 +72,10 @@ export interface CorsOptions {
 export function nsqHttp(options: NsqHttpOptions): NsqHttp {
   const app: NsqHttp = new Hono();
   const logger = options.logger.component("http");
+  const other = (response: Response) => {
+    options.meter?.other.count(response.status, 0);
+    return response;
+  };
   const methods = new Map<string, string[]>();
   for (const { method, path } of options.routes) {
     methods.set(path, [...methods.get(path) ?? ["OPTIONS"], method]);
@@ -83,21 +90,25 @@ export function nsqHttp(options: NsqHttpOptions): NsqHttp {
   }
   for (const route of options.routes) {
     const allow = allowed.get(route.path) ?? "";
+    const counts = options.meter?.route(route.method, route.path);
     app.on(route.method, route.path, (context) => {
       // Hono hands HEAD to the handlers of GET.
-      if (context.req.raw.method === "HEAD") return methodNotAllowedReply(allow);
-      return answer(route, context, logger);
+      if (context.req.raw.method === "HEAD") return other(methodNotAllowedReply(allow));
+      if (counts === undefined) return answer(route, context, logger);
+      return counts.measure(() => answer(route, context, logger));
     });
   }
   for (const [path, allow] of allowed) {
     app.all(path, ({ req }) => {
-      return req.raw.method === "OPTIONS" ? optionsReply(allow) : methodNotAllowedReply(allow);
+      return other(
+        req.raw.method === "OPTIONS" ? optionsReply(allow) : methodNotAllowedReply(allow),
+      );
     });
     if (path !== "/") {
-      app.all(`${path}/`, ({ req }) => redirectReply(req.raw.method, withoutSlash(req.url)));
+      app.all(`${path}/`, ({ req }) => other(redirectReply(req.raw.method, withoutSlash(req.url))));
     }
   }
-  app.notFound(() => notFoundReply());
+  app.notFound(() => other(notFoundReply()));
   app.onError((error) => {
     throw error;
   });

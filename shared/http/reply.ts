@@ -18,14 +18,14 @@ export function jsonReply(value: unknown, status = 200): Response {
   return new Response(JSON.stringify(value), { status, headers: JSON_HEADERS });
 }
 
-/** {@linkcode jsonReply} of a value that is JSON text already. */
-export function jsonTextReply(text: string): Response {
+/** {@linkcode jsonReply} of a value that is JSON text already, or that in UTF-8. */
+export function jsonTextReply(text: string | Uint8Array<ArrayBuffer>): Response {
   return new Response(text, { status: 200, headers: JSON_HEADERS });
 }
 
-/** A plain text reply. Extra headers come after the common ones. */
+/** A plain text reply, of text or that in UTF-8. Extra headers come after the common ones. */
 export function textReply(
-  text: string,
+  text: string | Uint8Array<ArrayBuffer>,
   status = 200,
   headers: readonly [string, string][] = [],
 ): Response {

@@ -11,4 +11,10 @@ export interface ProcessFigures {
   readonly cpuSeconds: number;
   /** Unix time of the start. */
   readonly startSeconds: number;
+  /** Since the start. */
+  readonly uptimeSeconds?: number;
+  /** Files and connections that are open; at least so many, where they cannot be counted. */
+  readonly openFiles?: number;
+  /** The most there may be; absent where the process may not know. */
+  readonly openFilesMax?: number;
 }
