@@ -133,7 +133,10 @@ export class Intake {
       return new SpoolRefusal("full", "The spool has too many topics");
     }
     const { oldestWallMs } = state;
-    if (oldestWallMs !== null && this.#clock.wallMs() - oldestWallMs > ageMsMax) {
+    // What a broker may have would else end as ambiguous, and there is never much of it.
+    if (
+      broker === null && oldestWallMs !== null && this.#clock.wallMs() - oldestWallMs > ageMsMax
+    ) {
       return new SpoolRefusal("stale", "Publishes have been in the spool for too long");
     }
     return null;

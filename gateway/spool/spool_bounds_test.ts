@@ -54,6 +54,10 @@ Deno.test("Spool refuses publishes while the oldest entry is too old, to a thous
   clock.advance(1_200);
   await rejects(spool.append(publishOf("t", "late"), null), { code: "stale" });
   equal(spool.figures.refusedTotal.stale, 1);
+  const pinned = publishOf("t", "pinned");
+  await spool.append(pinned, "broker:4150");
+  const [held] = await spool.takeAssigned("broker:4150", 1, ALL);
+  spool.settle([held!]);
   const [old] = await spool.take(1, ALL);
   await rejects(spool.append(publishOf("t", "late"), null), { code: "stale" });
   spool.settle([old!]);

@@ -10,7 +10,7 @@ export interface SpoolOptions {
   readonly path: string;
   /** What the log may take on disk. Publishes are refused some way below, decisions never. */
   readonly bytesMax: number;
-  /** When the oldest entry has waited for longer, publishes are refused. */
+  /** When the oldest entry has waited for longer, publishes are refused, but for pinned ones. */
   readonly ageMsMax: number;
   readonly fileBytes: number;
   /** The largest publish, with its names: decides the size of the ring. */
