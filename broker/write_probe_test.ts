@@ -156,10 +156,16 @@ Deno.test("a full disk is 200 for who looks, and fails the probe; with space bot
       equal(look.codes, ["log_stalled", "disk_pressure"]);
       const probe = await health(world, PROBE);
       equal([probe.http, probe.codes.at(-1)], [503, "write_probe_failed"]);
+      // Delivering means this: who connects to a channel that is there gets what is on disk.
+      const late = await world.client(encodeSub("t", "c"), "RDY 1\n");
+      const frames = late.take();
+      equal([frames[0], frames[1]?.endsWith(" #1")], ["OK", true]);
+      const other = await world.client(encodeSub("t", "new"));
+      equal(other.take(), []);
       world.simDisk.setCapacity(Infinity);
       await world.clock.run(3_000);
       equal((await health(world, PROBE)).http, 200);
-      equal([client.take(), blocked.take().length], [["OK"], sent]);
+      equal([client.take(), other.take(), blocked.take().length], [["OK"], ["OK"], sent]);
     },
   ));
 
