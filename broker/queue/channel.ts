@@ -79,7 +79,7 @@ export type Taken = "taken" | "none" | "later" | { readonly load: number };
 /** Messages passed over for one that is taken, at a time. */
 const TAKE_STEPS_MAX = 1024;
 /** Entries of the topic looked at for each deferred message of a channel that is asked for. */
-const DUE_LOOKS = 16;
+const DUE_LOOKS = 8;
 
 /** See the module. Monotonic times are `nowMs`, Unix times `wallMs`. */
 export class Channel implements Timed {

@@ -12,10 +12,16 @@
 import type { HttpRoute, Query } from "@sluice/shared/http";
 import { type Clock, Slices } from "@sluice/shared/runtime";
 import { type Broker, bytesFrom } from "../broker.ts";
-import type { Channel, Topic } from "../queue/mod.ts";
+import {
+  type Channel,
+  LatencyCounts,
+  type LatencySummary,
+  NO_LATENCY,
+  type Topic,
+} from "../queue/mod.ts";
 import { type JsonPieces, jsonStreamReply } from "./json_stream.ts";
 import type { Session } from "./session.ts";
-import { clientStats, latencyOf, producerStats } from "./stats.ts";
+import { clientStats } from "./stats.ts";
 
 export const STATS_PATH = "/v1/stats";
 
@@ -67,11 +73,12 @@ export async function* statsDocument(world: StatsWorld, query: StatsQuery): Json
 
 /** The fields behind those of the identity. */
 export async function* statsFields(world: StatsWorld, query: StatsQuery): JsonPieces {
-  const { broker, sessions, memory } = world;
+  const { broker, memory } = world;
+  const walk = new StatsWalk(world, query);
   if (query.includeMemory) yield `"memory":${JSON.stringify(memory())},`;
-  if (query.includeClients) yield `"producers":${JSON.stringify(producerStats(sessions))},`;
+  if (query.includeClients) yield* walk.producers();
   yield `"topics":[`;
-  yield* new StatsWalk(world, query).topics();
+  yield* walk.topics();
   yield `],"budgets":${JSON.stringify(budgetDocuments(broker))},"complete":true`;
 }
 
@@ -101,6 +108,18 @@ class StatsWalk {
     this.#slices = new Slices(world.clock);
     this.#ages = world.broker.ages.walk();
     this.#wallMs = world.broker.clock.wallMs();
+  }
+
+  /** The connections that have published. */
+  async *producers(): JsonPieces {
+    let separator = `"producers":[`;
+    for (const session of this.#world.sessions) {
+      if (this.#slices.isOver) await this.#slices.pause();
+      if (session.targets.isEmpty) continue;
+      yield separator + JSON.stringify(clientStats(session));
+      separator = ",";
+    }
+    yield separator === "," ? "]," : `${separator}],`;
   }
 
   async *topics(): JsonPieces {
@@ -157,7 +176,7 @@ class StatsWalk {
       },
       dedup_producer_count: state.dedup?.producerCount ?? 0,
       channel_count: topic.channels.size,
-      e2e_processing_latency: latencyOf([...topic.channels.values()], broker.latencyQuantiles),
+      e2e_processing_latency: await this.#latency(topic.channels.values()),
     });
     yield `${head.slice(0, -1)},"channels":[`;
     let separator = "";
@@ -198,7 +217,7 @@ class StatsWalk {
       oldest_unfinished_ms: this.#age(oldest),
       reading_from_disk: channel.isLagging,
       consumers,
-      e2e_processing_latency: latencyOf([channel], this.#world.broker.latencyQuantiles),
+      e2e_processing_latency: await this.#latency([channel]),
     });
     if (this.#clients === null) {
       yield head;
@@ -212,6 +231,17 @@ class StatsWalk {
       separator = ",";
     }
     yield "]}";
+  }
+
+  async #latency(channels: Iterable<Channel>): Promise<LatencySummary> {
+    const { latencyQuantiles } = this.#world.broker;
+    if (latencyQuantiles.length === 0) return NO_LATENCY;
+    const counts = new LatencyCounts();
+    for (const { latency } of channels) {
+      latency?.addTo(counts);
+      if (this.#slices.isOver) await this.#slices.pause();
+    }
+    return counts.summary(latencyQuantiles);
   }
 
   #age(timestampMs: number | null): number | null {
