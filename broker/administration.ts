@@ -35,6 +35,8 @@ export interface AdministrationWorld {
   readonly audit: Pick<Audit, "record">;
   readonly counters: Pick<BrokerCounters, "retire">;
   readonly options: { readonly topicsMax: number; readonly channelsPerTopicMax: number };
+  /** The policy of a topic is another one. */
+  configured?(topic: Topic): void;
   /** Makes the running side of a topic. */
   runningTopic(state: TopicState): Topic;
   /** Throws {@linkcode RefusedError} while nothing new is accepted. */
@@ -191,6 +193,7 @@ export class Administration {
     this.#world.storage.decide({ type: "topic_configured", topic: state.number, policy });
     // The bound may be another one now.
     topic.quotaRoomBytes = 0;
+    this.#world.configured?.(topic);
     this.#world.logger.info("Configured a topic", { topic: state.name, policy: text });
     if (!state.ephemeral) {
       this.#world.audit.record({ event: "topic_configured", topic: state.name, policy: text });

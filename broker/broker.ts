@@ -39,6 +39,12 @@ import { MessageAges } from "./message_ages.ts";
 import { MessageLook } from "./message_look.ts";
 import { MessageReader } from "./message_reader.ts";
 import type { MessageTraces } from "./message_traces.ts";
+import {
+  clientOf,
+  NO_PUBLISH_LIMITS,
+  type PublishLimitOptions,
+  PublishLimits,
+} from "./publish_limits.ts";
 import { Mover } from "./move.ts";
 import { QUOTA_TEXT, type TopicQuotas } from "./quota.ts";
 import {
@@ -77,7 +83,7 @@ export {
 export { TOMBSTONE_MS_MAX, TOMBSTONES_MAX } from "./tombstones.ts";
 export type { LookedMessage } from "./message_look.ts";
 export { MOVE_COUNT_MAX, type MoveReport } from "./move.ts";
-export { type DurableWaiter, type RefusalCode, RefusedError, type RegistryListener };
+export { clientOf, type DurableWaiter, type RefusalCode, RefusedError, type RegistryListener };
 export {
   ACK_MODES,
   bytesFrom,
@@ -87,6 +93,7 @@ export {
   isAckMode,
   isQuotaAction,
   isQuotaBytes,
+  isRate,
   type Origin,
   OWN_LEVELS,
   PRODUCER_ATTRIBUTE_BYTES,
@@ -105,6 +112,8 @@ export interface BrokerOptions extends CareOptions {
   readonly publishBytesMax: number;
   /** How long the disk may take to answer a write before health tells; 2 s when absent. */
   readonly healthWriteTimeoutMs?: number;
+  /** How fast may be published; as fast as anybody can when absent. */
+  readonly limits?: PublishLimitOptions;
   /** The share of time that lagging channels have while anybody publishes; 100 when absent. */
   readonly laggingSharePercent?: number;
 }
@@ -174,6 +183,8 @@ export class Broker implements ChannelEffects {
   readonly counters = new BrokerCounters();
   /** How long the start took to read the data folder. */
   openingMs = 0;
+  /** How fast may be published. */
+  readonly limits: PublishLimits;
   /** The spans of messages; null while none are made. */
   traces: MessageTraces | null = null;
   /** Publishes with a sequence that were not stored, by why; since the start. */
@@ -237,6 +248,7 @@ export class Broker implements ChannelEffects {
     for (const { position, bytes, reason } of storage.opening.damage) {
       this.audit.record({ event: "log_damaged", position, bytes, reason });
     }
+    this.limits = new PublishLimits(seams.clock, options.limits ?? NO_PUBLISH_LIMITS);
     this.administration = new Administration({
       storage,
       clock: seams.clock,
@@ -244,7 +256,12 @@ export class Broker implements ChannelEffects {
       audit: this.audit,
       counters: this.counters,
       options,
-      runningTopic: (state) => new Topic(state, this, channelOptions),
+      runningTopic: (state) => {
+        const topic = new Topic(state, this, channelOptions);
+        this.limits.attach(topic);
+        return topic;
+      },
+      configured: (topic) => this.limits.attach(topic),
       checkAccepting: () => this.#checkAccepting(),
       isOver: () => this.#closed || this.failure !== null,
     });
@@ -447,8 +464,12 @@ export class Broker implements ChannelEffects {
     return this.#care.quotaOf(topic);
   }
 
-  /** Lets one publish command pass to a topic, or throws {@linkcode RefusedError}: it may be full. */
+  /**
+   * Lets one publish command pass to a topic, or throws {@linkcode RefusedError}: it may be full, or
+   * published to too fast.
+   */
   admitTo(topic: Topic): void {
+    if (topic.limiter !== null) this.limits.admitTo(topic.limiter);
     if (topic.quotaRoomBytes > 0 || this.quotas.admits(topic)) return;
     throw new RefusedError("throttled", QUOTA_TEXT);
   }
@@ -508,6 +529,7 @@ export class Broker implements ChannelEffects {
     topic.messageCount++;
     topic.messageBytes += end - start;
     topic.quotaRoomBytes -= wireBytes;
+    if (topic.limiter !== null) topic.limiter.published(end - start, this.clock.monoMs());
     if (this.traces !== null) this.#trace(topic, sequence, end - start);
   }
 
@@ -529,6 +551,7 @@ export class Broker implements ChannelEffects {
     topic.messageCount++;
     topic.messageBytes += body.bytes;
     topic.quotaRoomBytes -= MESSAGE_BODY_OFFSET + body.bytes;
+    if (topic.limiter !== null) topic.limiter.published(body.bytes, this.clock.monoMs());
     if (this.traces !== null) this.#trace(topic, sequence, body.bytes);
   }
 

@@ -29,6 +29,7 @@ import {
   hasTls,
   tlsSettings,
 } from "@sluice/shared/server";
+import { connectionPublishBytesMax, rateSettings } from "./config_rates.ts";
 import { statisticsSettings } from "./config_statistics.ts";
 import { nsqdFlagsWithoutEffect } from "./nsqd_flags.ts";
 import { brokenWorkerRelations, NODE_ID_MAX } from "./workers/relations.ts";
@@ -75,6 +76,7 @@ function allSettings(hostname: string) {
     ...dedupSettings(),
     ...messageSettings(),
     ...clientSettings(),
+    ...rateSettings(),
     ...statisticsSettings(),
     ...tlsSettings(),
     ...authorizationSettings(),
@@ -138,6 +140,7 @@ function discoverySettings() {
   return {
     lookupdTcpAddresses: setting({
       name: "lookupd-tcp-address",
+      reload: true,
       kind: list(address({ use: "connect" })),
       default: [],
       file: "nsqlookupd_tcp_addresses",
@@ -197,6 +200,7 @@ function storageSettings() {
     }),
     minFreeBytes: setting({
       name: "min-free-bytes",
+      reload: true,
       kind: autoOr(bytes({ max: 2 ** 50 })),
       default: "auto",
       doc: "Publishes are refused while less of the disk is free, and everything else goes on: " +
@@ -205,6 +209,7 @@ function storageSettings() {
     }),
     logBytesMax: setting({
       name: "log-bytes-max",
+      reload: true,
       kind: bytes({ max: 2 ** 50 }),
       default: 0,
       doc:
@@ -376,6 +381,7 @@ function messageSettings() {
   return {
     msgTimeoutMs: setting({
       name: "msg-timeout",
+      reload: true,
       kind: durationMs({ min: 1 }),
       default: "1m",
       doc: "How long a consumer may work on a message before it is delivered again, when the " +
@@ -442,6 +448,7 @@ function clientSettings() {
     }),
     maxRdyCount: setting({
       name: "max-rdy-count",
+      reload: true,
       kind: integer({ min: 1, max: 2 ** 31 - 1 }),
       default: 2500,
       doc: "The most messages a connection may have in flight.",
@@ -568,6 +575,12 @@ function brokenRelations(values: BrokerValues): string[] {
       Math.floor(values.publishBytesMax * LARGE_BODIES_SHARE),
     ],
   ];
+  sizes.push([
+    "max-body-size",
+    values.maxBodySizeBytes,
+    "connection-publish-bytes-max",
+    connectionPublishBytesMax(values),
+  ]);
   if (values.logBytesMax > 0) {
     // Whole files are given back, and not the two newest.
     const filesBytes = LOG_FILES_MIN * values.logFileBytes;

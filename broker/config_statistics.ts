@@ -38,6 +38,7 @@ export function statisticsSettings() {
     }),
     traceSample: setting({
       name: "trace-sample",
+      reload: true,
       kind: fraction(),
       default: 0,
       doc:

@@ -120,7 +120,7 @@ export class DiskGuard {
   readonly #clock: Clock;
   readonly #logger: Logger;
   readonly #path: string;
-  readonly #options: DiskGuardOptions;
+  #options: DiskGuardOptions;
   #reason: GuardReason | null = null;
   #space: DiskSpace | null = null;
   /** What the log had on disk, at least, when the space was measured. */
@@ -167,6 +167,12 @@ export class DiskGuard {
       this.#judge();
     }
     return this.#reason === null ? null : GUARD_TEXTS[this.#reason];
+  }
+
+  /** Changes the bounds while running. */
+  setOptions(options: DiskGuardOptions): void {
+    this.#options = options;
+    this.#judge();
   }
 
   /** Measures now and every second from now on. Resolves after the first time. */

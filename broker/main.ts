@@ -12,6 +12,7 @@ import { LogError } from "@sluice/shared/log";
 import { AddressInUseError, type Clock, DiskError } from "@sluice/shared/runtime";
 import {
   askHttp,
+  onReloadRequest,
   processFigures,
   reclaimUnixSocket,
   serveHttp,
@@ -50,7 +51,7 @@ async function main(): Promise<number> {
     clock,
   });
   if (started === null) return 0;
-  const { values, origin, logger } = started;
+  const { values, origin, logger, read } = started;
 
   if (values.workers > 1) return await runWorkers(values, { clock, logger });
   const asked = Promise.race([
@@ -64,7 +65,7 @@ async function main(): Promise<number> {
   const stop = new AbortController();
   void asked.then((reason) => stop.abort(reason));
   const starting = Service.start(
-    { declaration, values, hostname, nodeIdGiven: origin("nodeId") !== "default" },
+    { declaration, values, hostname, nodeIdGiven: origin("nodeId") !== "default", read },
     {
       disk: new SystemDisk(),
       clock,
@@ -79,7 +80,7 @@ async function main(): Promise<number> {
       logger,
       memory: memoryFigures,
       process: processFigures,
-      tracer: values.traceSample > 0 ? systemTracer() : null,
+      tracer: systemTracer(),
       onBroken: (error) => {
         logger.fatal("Stopping: the state cannot be trusted any more", {
           error: error instanceof Error ? error : String(error),
@@ -94,6 +95,8 @@ async function main(): Promise<number> {
     logger.info("Stopped during the start", { signal: await asked });
     return 0;
   }
+  // What is wrong is in the log.
+  onReloadRequest(() => void service.reload().catch(() => {}));
   logger.info("Stopping", { signal: await asked });
   const cap = clock.setTimer(values.drainDelayMs + values.shutdownTimeoutMs, () => {
     logger.error("Stopping took too long; what is on disk stays, the rest is delivered again");
@@ -102,6 +105,7 @@ async function main(): Promise<number> {
   await service.stop();
   cap.cancel();
   logger.info("Stopped");
+  logger.tellRepeats();
   return 0;
 }
 

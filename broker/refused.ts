@@ -14,7 +14,8 @@ export type RefusalCode =
 /** An operation that the broker refuses; `message` is for the peer. */
 export class RefusedError extends Error {
   override name = "RefusedError";
-  constructor(readonly code: RefusalCode, message: string) {
+  /** `retryAfterMs` says when it is worth trying again, where that is known. */
+  constructor(readonly code: RefusalCode, message: string, readonly retryAfterMs?: number) {
     super(message);
   }
 }

@@ -1,6 +1,6 @@
 /**
  * The settings of a running broker: `GET /config/:opt` reads them all, `PUT` changes two of them, as in
- * nsqd. A change lasts until the process ends.
+ * nsqd. A change lasts until the process ends, or the settings are reloaded.
  */
 import { configOption, type OptionBody } from "@sluice/shared/config";
 import type { brokerSettings, BrokerValues } from "./config.ts";
@@ -26,6 +26,16 @@ export class RuntimeConfig implements ConfigAccess {
     this.#declaration = declaration;
     this.#values = values;
     this.#effects = effects;
+  }
+
+  /** What is in use. */
+  get values(): BrokerValues {
+    return this.#values;
+  }
+
+  /** Other values are in use now; whoever says so has had them take effect. */
+  replace(values: BrokerValues): void {
+    this.#values = values;
   }
 
   get(option: string): OptionBody | undefined {

@@ -9,7 +9,13 @@
  * nothing new is accepted, requests that wait for a peer are answered, publishes that were accepted too,
  * connections close and what they had in flight goes back, everything is synced.
  */
-import type { Address } from "@sluice/shared/config";
+import {
+  type Address,
+  type LoadedSettings,
+  Reloader,
+  type ReloadReport,
+  SettingsError,
+} from "@sluice/shared/config";
 import type { IdentifyOptions } from "@sluice/shared/protocol";
 import {
   type AskHttp,
@@ -50,6 +56,9 @@ import {
   OUTPUT_BUFFER_BYTES_DEFAULT,
 } from "./config.ts";
 import { recoveringHealth } from "./health.ts";
+import { connectionPublishBytesMax } from "./config_rates.ts";
+import { answerOf, applyReload, guardOf, publishLimitsOf, type ReloadTargets } from "./reload.ts";
+import { ConnectionStage } from "./server/connection_stage.ts";
 import { messageTraces } from "./message_traces.ts";
 import { TopicOrder } from "./queue/mod.ts";
 import { RuntimeConfig } from "./runtime_config.ts";
@@ -107,7 +116,11 @@ export interface ServiceSettings {
   readonly hostname: string;
   /** Whether the node id was asked for rather than the default. */
   readonly nodeIdGiven: boolean;
+  /** Reads the settings again; without it they cannot be reloaded. */
+  readonly read?: () => LoadedSettings<BrokerDeclared>;
 }
+
+type BrokerDeclared = ReturnType<typeof brokerSettings>["settings"];
 
 /** A start was told to stop. */
 export class StartStoppedError extends Error {
@@ -135,6 +148,11 @@ export class Service {
   readonly #authorization: Authorization;
   readonly #seams: ServiceSeams;
   readonly #settings: ServiceSettings;
+  readonly #stage: ConnectionStage;
+  readonly #config: RuntimeConfig;
+  readonly #reloader: Reloader<BrokerDeclared> | null;
+  /** What is in use, of what a reload may change. */
+  #values: BrokerValues;
 
   private constructor(
     broker: Broker,
@@ -155,10 +173,16 @@ export class Service {
     const { authorizer } = authorization;
     const tlsRequired = effectiveTlsRequired(values);
     const handshakes = new Handshakes(seams.clock);
+    this.#values = values;
+    this.#stage = new ConnectionStage(connectionPublishBytesMax(values));
+    // Asked for each connection: what it has been told holds for as long as it lasts.
+    const identify = () => identifyOptions(this.#values, tls !== null, authorizer.isRequired);
     this.tcp = brokerTcp(broker, tcpListener, {
       connectionsMax: values.connectionsMax,
       session: {
-        identify: identifyOptions(values, tls !== null, authorizer.isRequired),
+        get identify() {
+          return identify();
+        },
         messageBytesMax: values.maxMsgSizeBytes,
         bodyBytesMax: values.maxBodySizeBytes,
         requeueMsMax: values.maxReqTimeoutMs,
@@ -197,6 +221,15 @@ export class Service {
     }));
     logger.info(`TCP: listening on ${hostAndPort(this.tcp.hostname, this.tcp.port)}`);
     this.#registryRevision = new RegistryRevision(seams.random);
+    this.#config = new RuntimeConfig(
+      settings.declaration,
+      { ...values, statsdPrefix: this.#statsdPrefix },
+      {
+        logLevel: (levels) => logger.levels = levels,
+        lookupdTcpAddresses: (addresses) => this.#lookUpAt(addresses),
+      },
+    );
+    this.#reloader = this.#newReloader();
     doors.serve(withAccessLog(this.#httpHandler(), Object.keys(ROUTE_RULES), seams));
     this.#peers = this.#lookupPeers();
     this.#registryRevision.next = this.#peers;
@@ -304,6 +337,15 @@ export class Service {
     return this.#doors.https?.port ?? null;
   }
 
+  /**
+   * Reads the settings and the files they name again, and has what can change be in use. Rejects with
+   * `SettingsError` when they are wrong: then nothing has changed.
+   */
+  reload(): Promise<ReloadReport> {
+    invariant(this.#reloader !== null, "a service that reloads was given where to read");
+    return this.#reloader.reload();
+  }
+
   /** Stops in order; resolves when everything is on disk and the folder is given back. */
   async stop(): Promise<void> {
     const { values } = this.#settings;
@@ -335,8 +377,10 @@ export class Service {
   }
 
   #httpHandler(): HttpHandler {
-    const { values, hostname, declaration } = this.#settings;
-    const { memory, logger } = this.#seams;
+    const { values, hostname } = this.#settings;
+    const { memory } = this.#seams;
+    const reloader = this.#reloader;
+    const maxRdyCount = () => this.#values.maxRdyCount;
     return brokerHttp(this.broker, this.tcp.sessions, this.metrics, {
       hostname,
       broadcastAddress: values.broadcastAddress,
@@ -349,10 +393,9 @@ export class Service {
       maxDeflateLevel: values.maxDeflateLevel,
       topologyZone: values.topologyZone,
       topologyRegion: values.topologyRegion,
-      config: new RuntimeConfig(declaration, { ...values, statsdPrefix: this.#statsdPrefix }, {
-        logLevel: (levels) => logger.levels = levels,
-        lookupdTcpAddresses: (addresses) => this.#lookUpAt(addresses),
-      }),
+      config: this.#config,
+      ...(reloader === null ? {} : { reload: () => answerOf(reloader.reload()) }),
+      stage: this.#stage,
       memory,
       messageBytesMax: values.maxMsgSizeBytes,
       bodyBytesMax: values.maxBodySizeBytes,
@@ -366,7 +409,9 @@ export class Service {
       meter: this.#meter,
       topicOrder: this.#topicOrder,
       doors: {
-        rdyCountMax: values.maxRdyCount,
+        get rdyCountMax() {
+          return maxRdyCount();
+        },
         connectionsMax: values.connectionsMax,
         requeueMsMax: values.maxReqTimeoutMs,
         tls: this.#doors.tls !== null,
@@ -374,6 +419,48 @@ export class Service {
         deflate: values.deflate,
       },
     });
+  }
+
+  #newReloader(): Reloader<BrokerDeclared> | null {
+    const { declaration, read } = this.#settings;
+    if (read === undefined) return null;
+    return new Reloader({
+      declaration,
+      read: () => {
+        const loaded = read();
+        if (loaded.values.lookupdTcpAddresses.every(({ transport }) => transport === "tcp")) {
+          return loaded;
+        }
+        throw new SettingsError(declaration.program, [
+          "lookupd-tcp-address takes hosts and ports, and no paths",
+        ]);
+      },
+      current: () => ({ ...this.#config.values, statsdPrefix: this.#values.statsdPrefix }),
+      apply: (values, keys) => {
+        this.#values = values;
+        this.#config.replace({ ...values, statsdPrefix: this.#statsdPrefix });
+        applyReload(this.#reloadTargets(), values, keys);
+      },
+      files: async () => {
+        const tls = await this.#doors.tls?.reload();
+        return [...tls === undefined ? [] : [tls], ...await this.#authorization.reload()];
+      },
+      logger: this.#seams.logger,
+    });
+  }
+
+  #reloadTargets(): ReloadTargets {
+    const { broker } = this;
+    return {
+      logLevels: (levels) => this.#seams.logger.levels = levels,
+      lookUpAt: (addresses) => this.#lookUpAt(addresses),
+      trace: (share) => this.#trace(share),
+      // Connections ask for it as they come.
+      identify: () => {},
+      diskBounds: (bounds) => broker.guard.setOptions(bounds),
+      limits: (limits) => broker.limits.configure(limits, broker.topics.values()),
+      connectionBytesMax: (bytes) => this.#stage.bytesMax = bytes,
+    };
   }
 
   #statsdReporter(): StatsdReporter | null {
@@ -520,8 +607,9 @@ export function brokerOptions(settings: ServiceSettings): BrokerOptions {
       consumersMax: values.maxChannelConsumers,
       requeueOnDisconnect: values.requeueOnDisconnect,
     },
-    guard: { minFreeBytes: values.minFreeBytes, logBytesMax: values.logBytesMax },
+    guard: guardOf(values),
     quota: { bytesMax: values.topicBytesMax, action: values.topicBytesAction },
+    limits: publishLimitsOf(values),
     eviction: { afterMs: values.evictAfterMs },
     ...latencyOptions(values),
     scrub: { rateBytes: values.scrubRateBytes, intervalMs: values.scrubIntervalMs },

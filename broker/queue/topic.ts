@@ -4,6 +4,7 @@
  */
 import type { ChannelState, TopicState } from "../storage/mod.ts";
 import { Channel, type ChannelEffects, type ChannelOptions } from "./channel.ts";
+import type { PublishLimiter } from "./token_bucket.ts";
 import { DUE_AT_ONCE, DUE_PAUSE_MS, NOT_SCHEDULED, type Timed, wallDueMs } from "./schedule.ts";
 
 /** Unix ms of what came due before anybody could have it. */
@@ -19,6 +20,8 @@ export class Topic implements Timed {
   messageBytes = 0;
   /** Bytes that may be published before the topic's limit has to be looked at. */
   quotaRoomBytes = 0;
+  /** How fast may be published; null for any. */
+  limiter: PublishLimiter | null = null;
 
   readonly #effects: ChannelEffects;
   readonly #channelOptions: ChannelOptions;

@@ -34,9 +34,10 @@ import { CONFIG_VALUE_BYTES_MAX, type ConfigAccess, configRoutes } from "./confi
 import { drainRoutes } from "./drain_http.ts";
 import { healthRoute } from "./health_http.ts";
 import { refusal } from "./http_refusal.ts";
-import { HttpPublisher, type HttpPublisherOptions } from "./http_publish.ts";
+import { HttpPublisher, type HttpPublisherOptions, type PublishSource } from "./http_publish.ts";
 import { type NativeOptions, nativeRoutes } from "./native_http.ts";
 import { RegistryRevision, registryRoutes } from "./registry_http.ts";
+import { type ReloadAnswer, reloadRoute } from "./reload_http.ts";
 import { ROUTE_RULES } from "./route_rules.ts";
 import type { Session } from "./session.ts";
 import { statsJson, statsText } from "./stats_document.ts";
@@ -57,6 +58,8 @@ export interface HttpOptions extends HttpPublisherOptions, NativeOptions {
   readonly topologyRegion: string;
   /** The settings for `/config/:opt`. */
   readonly config: ConfigAccess;
+  /** Reads the settings again, where that is possible. */
+  readonly reload?: () => Promise<ReloadAnswer>;
   readonly memory: () => Readonly<Record<string, number>>;
   /** Who may use which route; as open as nsqd when absent. */
   readonly authorization?: HttpAuthorization;
@@ -90,22 +93,26 @@ export function brokerHttp(
   const permitted = async (
     request: Request,
     peer: HttpPeer,
-    publish: () => Promise<Response>,
-  ) => await access.refusePublish(request, peer) ?? await publish();
+    publish: (from: PublishSource) => Promise<Response>,
+  ) => {
+    const permitted = await access.permitPublish(request, peer);
+    if (permitted instanceof Response) return permitted;
+    return await publish({ ...peer, identity: permitted });
+  };
   return (request, remoteAddress, certificateName = "") => {
     const peer = { remoteAddress, certificateName };
     if (request.method === "POST") {
       const path = pathOf(request.url);
       if (path === "/pub") {
         return measured(pub, () => {
-          if (access.isOpen) return publisher.publish(request);
-          return permitted(request, peer, () => publisher.publish(request));
+          if (access.isOpen) return publisher.publish(request, peer);
+          return permitted(request, peer, (from) => publisher.publish(request, from));
         });
       }
       if (path === "/mpub") {
         return measured(mpub, () => {
-          if (access.isOpen) return publisher.publishMany(request);
-          return permitted(request, peer, () => publisher.publishMany(request));
+          if (access.isOpen) return publisher.publishMany(request, peer);
+          return permitted(request, peer, (from) => publisher.publishMany(request, from));
         });
       }
     }
@@ -127,6 +134,7 @@ export function brokerRoutes(
     ...new Door(broker, sessions, metrics, options).routes(),
     ...storageRoutes(broker),
     ...topicPolicyRoutes(broker),
+    reloadRoute(options.reload),
     ...registryRoutes(broker, options, revision),
     ...drainRoutes(broker),
     healthRoute(broker, guarded),

@@ -23,10 +23,17 @@ import {
 } from "@sluice/shared/http";
 import { parseProducerId, PRODUCER_SEQUENCE_MAX } from "@sluice/shared/protocol";
 import { InvariantError, parseTraceparent, type TraceContext } from "@sluice/shared/runtime";
-import { type Broker, type LargeUpload, type Origin, PRODUCER_ATTRIBUTE_BYTES } from "../broker.ts";
+import {
+  type Broker,
+  clientOf,
+  type LargeUpload,
+  type Origin,
+  PRODUCER_ATTRIBUTE_BYTES,
+} from "../broker.ts";
 import type { Topic } from "../queue/mod.ts";
+import { ConnectionStage } from "./connection_stage.ts";
 import { ChunkReader } from "./chunk_reader.ts";
-import { DRAINING, refusal, THROTTLED } from "./http_refusal.ts";
+import { DRAINING, refusal, ThrottledError } from "./http_refusal.ts";
 
 /** Limits of publishing over HTTP. */
 export interface HttpPublisherOptions {
@@ -37,6 +44,8 @@ export interface HttpPublisherOptions {
   readonly maxDeflateLevel: number;
   /** How long a peer may take to send a body. */
   readonly bodyTimeoutMs: number;
+  /** What each connection may have of the memory for publishes; all of it when absent. */
+  readonly stage?: ConnectionStage;
 }
 
 /** When a publish that was refused for want of disk space, or by a drain, may be tried again. */
@@ -47,20 +56,33 @@ const SEQUENCE_HEADER = "Sluice-Sequence";
 export const DUPLICATE_HEADER = "Sluice-Duplicate";
 const SEQUENCE_REGEXP = /^\d{1,16}$/;
 
+/** Who publishes. */
+export interface PublishSource {
+  /** As `host:port`, which stands for the connection. */
+  readonly remoteAddress: string;
+  /** Who it is known as; empty or absent when nobody has asked. */
+  readonly identity?: string;
+}
+
+/** Somebody in a test. */
+const NOBODY: PublishSource = { remoteAddress: "" };
+
 /** Carries out publishes over HTTP. */
 export class HttpPublisher {
   readonly #broker: Broker;
   readonly #options: HttpPublisherOptions;
+  readonly #stage: ConnectionStage;
 
   constructor(broker: Broker, options: HttpPublisherOptions) {
     this.#broker = broker;
     this.#options = options;
+    this.#stage = options.stage ?? new ConnectionStage(Infinity);
   }
 
-  publish(request: Request): Promise<Response> {
+  publish(request: Request, from: PublishSource = NOBODY): Promise<Response> {
     const { messageBytesMax } = this.#options;
-    if (this.#mayBeLarge(request)) return this.#publishStream(request);
-    return this.#answer(request, messageBytesMax, "MSG_TOO_BIG", async (body) => {
+    if (this.#mayBeLarge(request)) return this.#publishStream(request, from);
+    return this.#answer(request, from, messageBytesMax, "MSG_TOO_BIG", async (body) => {
       if (body.length === 0) throw new HttpError(400, "MSG_EMPTY");
       const query = publishQuery(request.url);
       const topic = this.#topic(query);
@@ -72,6 +94,7 @@ export class HttpPublisher {
         dueMs,
         await this.#origin(request),
         this.#parent(request),
+        from,
       );
     });
   }
@@ -84,7 +107,7 @@ export class HttpPublisher {
   }
 
   /** Publishes a body as it arrives. What comes without a length is gathered up to the threshold. */
-  async #publishStream(request: Request): Promise<Response> {
+  async #publishStream(request: Request, from: PublishSource): Promise<Response> {
     const broker = this.#broker;
     const gatheredMax = request.headers.has("content-length")
       ? 0
@@ -96,7 +119,7 @@ export class HttpPublisher {
       reader.cancel().catch(() => {});
     };
     broker.exit.add(late);
-    if (!broker.stage(gatheredMax)) {
+    if (!this.#take(from, gatheredMax)) {
       broker.exit.remove(late);
       await reader.cancel();
       return errorReply(429, "TOO_MANY_BYTES");
@@ -106,6 +129,7 @@ export class HttpPublisher {
     let gathered = new Uint8Array(0);
     let bytes = 0;
     try {
+      this.#admitFrom(from);
       const query = publishQuery(request.url);
       // A topic is made when the message is there; one that is full need not wait for that.
       this.#admit(broker.topics.get(publishTopic(query)));
@@ -143,6 +167,7 @@ export class HttpPublisher {
           dueMs,
           origin,
           this.#parent(request),
+          from,
         );
       } else {
         this.#admit(topic);
@@ -154,6 +179,7 @@ export class HttpPublisher {
           this.#parent(request),
         );
         isRepeat = firstEnd !== null;
+        if (!isRepeat) this.#count(from, 1);
         await broker.confirmable(into, firstEnd ?? broker.position);
       }
       return okReply(isRepeat);
@@ -169,7 +195,7 @@ export class HttpPublisher {
       timer.cancel();
       broker.exit.remove(late);
       upload?.abandon();
-      broker.unstage(gatheredMax);
+      this.#giveBack(from, gatheredMax);
     }
   }
 
@@ -181,21 +207,22 @@ export class HttpPublisher {
     }
   }
 
-  publishMany(request: Request): Promise<Response> {
+  publishMany(request: Request, from: PublishSource = NOBODY): Promise<Response> {
     const { bodyBytesMax } = this.#options;
-    return this.#answer(request, bodyBytesMax, "BODY_TOO_BIG", async (body) => {
+    return this.#answer(request, from, bodyBytesMax, "BODY_TOO_BIG", async (body) => {
       const query = publishQuery(request.url);
       const topic = this.#topic(query);
       const dueMs = this.#dueMs(query);
       const parts = batchParts(query, body, this.#options);
       const origin = await this.#origin(request);
-      return await this.#write(topic, body, parts, dueMs, origin, this.#parent(request));
+      return await this.#write(topic, body, parts, dueMs, origin, this.#parent(request), from);
     });
   }
 
   /** Reads a body, within the memory that all publishes share until they are on disk. `publish` tells of a repeat. */
   async #answer(
     request: Request,
+    from: PublishSource,
     bytesMax: number,
     tooLarge: string,
     publish: (body: Uint8Array) => Promise<boolean>,
@@ -208,12 +235,13 @@ export class HttpPublisher {
     }
     try {
       this.#admit();
+      this.#admitFrom(from);
     } catch (error) {
       await request.body?.cancel();
       if (error instanceof HttpError) return httpErrorReply(error);
       throw error;
     }
-    if (!broker.stage(declared)) {
+    if (!this.#take(from, declared)) {
       await request.body?.cancel();
       return errorReply(429, "TOO_MANY_BYTES");
     }
@@ -225,7 +253,7 @@ export class HttpPublisher {
       broker.logger.error("Cannot publish over HTTP", { error: String(error) });
       return errorReply(500, "INTERNAL_ERROR");
     } finally {
-      broker.unstage(declared);
+      this.#giveBack(from, declared);
     }
   }
 
@@ -250,6 +278,37 @@ export class HttpPublisher {
   #incomplete(): HttpError {
     if (this.#broker.exiting) return new HttpError(503, "EXITING");
     return new HttpError(408, "BODY_INCOMPLETE");
+  }
+
+  /** Takes memory for a body that arrives; false when the connection or all of them have too much. */
+  #take({ remoteAddress }: PublishSource, bytes: number): boolean {
+    if (!this.#stage.take(remoteAddress, bytes)) return false;
+    if (this.#broker.stage(bytes)) return true;
+    this.#stage.giveBack(remoteAddress, bytes);
+    return false;
+  }
+
+  #giveBack({ remoteAddress }: PublishSource, bytes: number): void {
+    this.#stage.giveBack(remoteAddress, bytes);
+    this.#broker.unstage(bytes);
+  }
+
+  /** Throws `HttpError` for a client that publishes too fast. */
+  #admitFrom(from: PublishSource): void {
+    const { limits } = this.#broker;
+    if (!limits.limitsClients) return;
+    try {
+      limits.admitClient(clientOf(from.identity ?? "", from.remoteAddress));
+    } catch (error) {
+      throw refusal(error);
+    }
+  }
+
+  /** A client has published so many messages. */
+  #count(from: PublishSource, messages: number): void {
+    const { limits } = this.#broker;
+    if (!limits.limitsClients) return;
+    limits.publishedBy(clientOf(from.identity ?? "", from.remoteAddress), messages);
   }
 
   /** Throws `HttpError` while publishes are refused, to a topic if one is given. */
@@ -309,9 +368,11 @@ export class HttpPublisher {
     parts: BatchParts,
     dueMs: number,
     origin: Origin | null,
-    parent: TraceContext | null = null,
+    parent: TraceContext | null,
+    from: PublishSource,
   ): Promise<boolean> {
     const broker = this.#broker;
+    this.#admitFrom(from);
     const isWhole = broker.storage.fitsGroup(body.length, parts.count) &&
       !broker.isLarge(parts.largest);
     if (origin !== null && !isWhole) throw new HttpError(413, "BODY_TOO_BIG");
@@ -345,6 +406,7 @@ export class HttpPublisher {
         // Only what is whole has an origin; its last message has it.
         broker.publish(into, body, start, end, dueMs, --left === 0 ? origin : null);
       }
+      this.#count(from, parts.count);
       await broker.confirmable(into, broker.position);
       return false;
     } catch (error) {
@@ -414,6 +476,10 @@ function okReply(isRepeat: boolean): Response {
   return textReply("OK", 200, isRepeat ? [[DUPLICATE_HEADER, "true"]] : []);
 }
 
-function httpErrorReply({ status, code }: HttpError): Response {
-  return errorReply(status, code, code === THROTTLED || code === DRAINING ? RETRY_AFTER : []);
+function httpErrorReply(error: HttpError): Response {
+  const { status, code } = error;
+  if (error instanceof ThrottledError) {
+    return errorReply(status, code, [["Retry-After", String(error.retryAfterSeconds)]]);
+  }
+  return errorReply(status, code, code === DRAINING ? RETRY_AFTER : []);
 }

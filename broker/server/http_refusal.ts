@@ -8,6 +8,18 @@ export const THROTTLED = "THROTTLED";
 /** The code of a publish that is refused because the broker drains. It may go to another one. */
 export const DRAINING = "DRAINING";
 
+/** A publish that is refused for now. */
+export class ThrottledError extends HttpError {
+  override name = "ThrottledError";
+  /** For `Retry-After`. */
+  readonly retryAfterSeconds: number;
+
+  constructor(retryAfterMs: number) {
+    super(429, THROTTLED);
+    this.retryAfterSeconds = Math.max(1, Math.ceil(retryAfterMs / 1000));
+  }
+}
+
 /** The HTTP error for a refused operation. A broken invariant is thrown on: the service must stop. */
 export function refusal(error: unknown): HttpError {
   if (error instanceof InvariantError) throw error;
@@ -20,7 +32,7 @@ export function refusal(error: unknown): HttpError {
     case "storage":
       return new HttpError(503, "STORAGE_FAULT");
     case "throttled":
-      return new HttpError(429, THROTTLED);
+      return new ThrottledError(error.retryAfterMs ?? 0);
     case "sequence_too_old":
       return new HttpError(409, "SEQUENCE_TOO_OLD");
     case "tombstoned":

@@ -1,6 +1,7 @@
 /** The native routes about the broker as a whole, for the description of the HTTP API. */
 import type { Operations } from "./openapi.ts";
 import {
+  array,
   BOOLEAN,
   choice,
   INTEGER,
@@ -17,14 +18,24 @@ export const POLICY_CHANGES: Schema = object({
   ack_mode: nullable(TEXT),
   quota_bytes: nullable(INTEGER),
   quota_action: nullable(TEXT),
-}, ["ack_mode", "quota_bytes", "quota_action"]);
+  publish_rate: nullable(INTEGER),
+  publish_bytes_rate: nullable(INTEGER),
+}, ["ack_mode", "quota_bytes", "quota_action", "publish_rate", "publish_bytes_rate"]);
 
 /** What differs from the settings of the broker, and what holds. */
 export const POLICY_FIELDS = {
   ack_mode: nullable(TEXT),
   quota_bytes: nullable(INTEGER),
   quota_action: nullable(TEXT),
-  effective: object({ ack_mode: TEXT, quota_bytes: INTEGER, quota_action: TEXT }),
+  publish_rate: nullable(INTEGER),
+  publish_bytes_rate: nullable(INTEGER),
+  effective: object({
+    ack_mode: TEXT,
+    quota_bytes: INTEGER,
+    quota_action: TEXT,
+    publish_rate: INTEGER,
+    publish_bytes_rate: INTEGER,
+  }),
 };
 
 const POLICY: Schema = object({ ...POLICY_FIELDS, held_bytes: INTEGER });
@@ -61,6 +72,33 @@ export const NODE_OPERATIONS: Operations = {
       408: ["BODY_INCOMPLETE"],
       413: ["BODY_TOO_BIG"],
       503: ["STORAGE_FAULT", "EXITING"],
+    },
+  },
+  "POST /v1/reload": {
+    summary: "Reads the settings and the files they name again.",
+    answers: {
+      200: {
+        description: "What can change is in use.",
+        schema: object({
+          changed: array(object({ name: TEXT, before: TEXT, after: TEXT, origin: TEXT })),
+          needs_restart: array(object({ name: TEXT, in_use: TEXT, configured: TEXT })),
+          files: array(
+            object(
+              {
+                setting: TEXT,
+                path: TEXT,
+                outcome: choice(["changed", "unchanged", "refused"]),
+                reason: TEXT,
+              },
+              ["reason"],
+            ),
+          ),
+        }),
+      },
+      422: {
+        description: "They are wrong; nothing has changed.",
+        schema: object({ message: choice(["INVALID_SETTINGS"]), problems: array(TEXT) }),
+      },
     },
   },
   "GET /v1/openapi.json": {

@@ -94,6 +94,7 @@ const REQUESTS: readonly Asked[] = [
   ["POST /channel/pause", "/channel/pause?topic=t&channel=c", 200],
   ["POST /channel/unpause", "/channel/unpause?topic=t&channel=c", 200],
   ["POST /channel/unpause", "/channel/unpause?topic=t&channel=none", 404],
+  ["POST /v1/reload", "/v1/reload", 200],
   ["GET /v1/health", "/v1/health", 200],
   ["GET /v1/health", "/v1/health?probe=write", 200],
   ["GET /v1/health", "/v1/health?probe=read", 400],

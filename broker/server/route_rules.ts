@@ -31,6 +31,7 @@ export const ROUTE_RULES: RouteRules = {
   "GET /metrics": READ,
   "GET /config/:opt": READ,
   "PUT /config/:opt": ADMIN,
+  "POST /v1/reload": ADMIN,
   "POST /pub": PUBLISH,
   "POST /mpub": PUBLISH,
   "POST /topic/create": TOPIC_ADMIN,

@@ -98,6 +98,7 @@ import {
 } from "@sluice/shared/server";
 import {
   type Broker,
+  clientOf,
   type LargeUpload,
   type Origin,
   PRODUCER_ATTRIBUTE_BYTES,
@@ -525,7 +526,7 @@ export class Session implements ConsumerPort, NsqLinkOwner, TcpSession {
     // Before its bytes get to the log, rather than after the body as for a small one.
     if (!this.#mayPublish(verb, CommandEvent.BODY_SIZE)) return;
     try {
-      this.#broker.admit();
+      this.#admit();
       // A topic is made when the message is there; one that is full need not wait for that.
       const topic = this.#knownTarget();
       if (topic !== undefined) this.#broker.admitTo(topic);
@@ -622,7 +623,7 @@ export class Session implements ConsumerPort, NsqLinkOwner, TcpSession {
     let topic: Topic;
     try {
       if (origin !== null && this.#answersRepeat(origin)) return;
-      broker.admit();
+      this.#admit();
       if (!broker.hasRoom(bodyEnd - bodyStart + originBytes(origin), 1)) {
         this.#retry = CommandEvent.BODY;
         return;
@@ -660,7 +661,7 @@ export class Session implements ConsumerPort, NsqLinkOwner, TcpSession {
     try {
       if (origin !== null && this.#answersRepeat(origin)) return;
       // What has begun goes on to its end.
-      if (!this.#walking) this.#broker.admit();
+      if (!this.#walking) this.#admit();
       if (isWhole && !this.#broker.hasRoom(bytes + originBytes(origin), left)) {
         this.#retry = CommandEvent.BODY;
         return;
@@ -729,8 +730,22 @@ export class Session implements ConsumerPort, NsqLinkOwner, TcpSession {
     return this.targets.find(this.#broker, line.buffer, line.paramStart(0), line.paramEnd(0));
   }
 
+  /** Lets one publish command pass, or throws `RefusedError`. */
+  #admit(): void {
+    const { limits } = this.#broker;
+    this.#broker.admit();
+    if (limits.limitsClients) limits.admitClient(this.#client);
+  }
+
+  /** Who publishes, for the limits of clients. */
+  get #client(): string {
+    return clientOf(this.access?.identity ?? "", this.remoteAddress);
+  }
+
   /** Answers a publish of `messages` once it is on disk, or as the topic's mode says. */
   #confirm(topic: Topic, messages: number): void {
+    const { limits } = this.#broker;
+    if (limits.limitsClients) limits.publishedBy(this.#client, messages);
     this.#unstage();
     this.targets.count(messages);
     this.#link.confirm(this.#broker.storage.isRelaxed(topic.state));
@@ -973,12 +988,12 @@ export function brokerTcp(
   options: { readonly connectionsMax: number; readonly session: SessionOptions },
 ): TcpServer<Session> {
   const logger = broker.logger.component("nsq");
-  const session = { logger, ...options.session };
+  const { session } = options;
   const { connectionsMax } = options;
   return new TcpServer(listener, {
     clock: broker.clock,
     connectionsMax,
     logger,
-    open: (connection, onClose) => new Session(broker, connection, session, onClose),
+    open: (connection, onClose) => new Session(broker, connection, { logger, ...session }, onClose),
   });
 }

@@ -150,6 +150,7 @@ class StatsWalk {
       ? await this.#ages.timestampMs(state, state, state.liveFrom)
       : null;
     const quota = broker.quotaOf(state);
+    const rates = broker.limits.ratesOf(state);
     const head = JSON.stringify({
       topic: state.name,
       ephemeral: state.ephemeral,
@@ -168,10 +169,14 @@ class StatsWalk {
         ack_mode: state.ackMode,
         quota_bytes: state.policy["quota_bytes"] ?? null,
         quota_action: state.policy["quota_action"] ?? null,
+        publish_rate: state.policy["publish_rate"] ?? null,
+        publish_bytes_rate: state.policy["publish_bytes_rate"] ?? null,
         effective: {
           ack_mode: broker.storage.ackModeOf(state),
           quota_bytes: quota.bytesMax,
           quota_action: quota.action,
+          publish_rate: rates.messages,
+          publish_bytes_rate: rates.bytes,
         },
       },
       dedup_producer_count: state.dedup?.producerCount ?? 0,

@@ -5,7 +5,9 @@
  * ```
  * put     {"ack_mode":"write_ack"}              null is the broker's
  * answer  {"ack_mode":"write_ack","quota_bytes":null,"quota_action":null,
- *          "effective":{"ack_mode":"write_ack","quota_bytes":0,"quota_action":"refuse"},
+ *          "publish_rate":null,"publish_bytes_rate":null,
+ *          "effective":{"ack_mode":"write_ack","quota_bytes":0,"quota_action":"refuse",
+ *                       "publish_rate":0,"publish_bytes_rate":0},
  *          "held_bytes":4096}
  * ```
  *
@@ -21,6 +23,7 @@ import {
   isAckMode,
   isQuotaAction,
   isQuotaBytes,
+  isRate,
   QUOTA_ACTIONS,
   RefusedError,
   type TopicPolicy,
@@ -41,6 +44,8 @@ const FIELDS: ReadonlyMap<string, { isValid(value: unknown): boolean; readonly w
     ["ack_mode", { isValid: isAckMode, wanted: `one of ${ACK_MODES.join(", ")}` }],
     ["quota_bytes", { isValid: isQuotaBytes, wanted: "a number of bytes, 0 for any" }],
     ["quota_action", { isValid: isQuotaAction, wanted: `one of ${QUOTA_ACTIONS.join(", ")}` }],
+    ["publish_rate", { isValid: isRate, wanted: "a number of messages a second, 0 for any" }],
+    ["publish_bytes_rate", { isValid: isRate, wanted: "a number of bytes a second, 0 for any" }],
   ]);
 
 /** The routes, for the door of a broker. */
@@ -92,16 +97,26 @@ async function configure(broker: Broker, name: string, changes: TopicPolicy): Pr
 }
 
 function policyReply(broker: Broker, { state }: Topic): Response {
-  const { quota_bytes = null, quota_action = null } = state.policy;
+  const {
+    quota_bytes = null,
+    quota_action = null,
+    publish_rate = null,
+    publish_bytes_rate = null,
+  } = state.policy;
   const { bytesMax, action } = broker.quotaOf(state);
+  const rates = broker.limits.ratesOf(state);
   return jsonReply({
     ack_mode: state.ackMode,
     quota_bytes,
     quota_action,
+    publish_rate,
+    publish_bytes_rate,
     effective: {
       ack_mode: broker.storage.ackModeOf(state),
       quota_bytes: bytesMax,
       quota_action: action,
+      publish_rate: rates.messages,
+      publish_bytes_rate: rates.bytes,
     },
     held_bytes: Math.round(broker.quotas.heldBytes(state)),
   });

@@ -16,7 +16,15 @@ function answer(mode: string | null): [number, string] {
       ack_mode: mode,
       quota_bytes: null,
       quota_action: null,
-      effective: { ack_mode: mode ?? "durable", quota_bytes: 0, quota_action: "refuse" },
+      publish_rate: null,
+      publish_bytes_rate: null,
+      effective: {
+        ack_mode: mode ?? "durable",
+        quota_bytes: 0,
+        quota_action: "refuse",
+        publish_rate: 0,
+        publish_bytes_rate: 0,
+      },
       held_bytes: 0,
     }),
   ];
@@ -44,7 +52,7 @@ Deno.test("a PUT that is not right names the reason and changes nothing", async 
     world.broker.ensureTopic("t");
     await settle();
     const { position } = world.broker;
-    const FIELDS = "ack_mode, quota_bytes, quota_action";
+    const FIELDS = "ack_mode, quota_bytes, quota_action, publish_rate, publish_bytes_rate";
     const bytes = "a number of bytes, 0 for any, or null for the setting of the broker";
     const modes = "durable, write_ack, nsq_relaxed";
     for (
@@ -63,6 +71,10 @@ Deno.test("a PUT that is not right names the reason and changes nothing", async 
         [{ quota_bytes: -1 }, `quota_bytes is ${bytes}`],
         [{ quota_bytes: 1.5 }, `quota_bytes is ${bytes}`],
         [{ quota_bytes: "1MiB" }, `quota_bytes is ${bytes}`],
+        [
+          { publish_rate: -1 },
+          "publish_rate is a number of messages a second, 0 for any, or null for the setting of the broker",
+        ],
         [
           { quota_action: "drop" },
           "quota_action is one of refuse, drop_oldest, or null for the setting of the broker",

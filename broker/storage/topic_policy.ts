@@ -19,6 +19,9 @@ export interface Quota {
   readonly action: QuotaAction;
 }
 
+/** The highest rate: 1 TB a second. */
+export const RATE_MAX = 1_000_000_000_000;
+
 /** A policy. As JSON it has at most 4 KiB, which checkpoints rely on. */
 export type TopicPolicy = Readonly<Record<string, unknown>>;
 
@@ -51,6 +54,22 @@ export function quotaOf({ quota_bytes, quota_action }: TopicPolicy, broker: Quot
   const bytesMax = isQuotaBytes(quota_bytes) ? quota_bytes : broker.bytesMax;
   if (quota_action === undefined) return { bytesMax, action: broker.action };
   return { bytesMax, action: isQuotaAction(quota_action) ? quota_action : "refuse" };
+}
+
+/** Whether it is a rate, of messages or bytes a second; 0 for any. */
+export function isRate(value: unknown): value is number {
+  return Number.isSafeInteger(value) && (value as number) >= 0 && (value as number) <= RATE_MAX;
+}
+
+/** The rates that a policy says, above the broker's. */
+export function ratesOf(
+  { publish_rate, publish_bytes_rate }: TopicPolicy,
+  broker: { readonly messages: number; readonly bytes: number },
+): { readonly messages: number; readonly bytes: number } {
+  return {
+    messages: isRate(publish_rate) ? publish_rate : broker.messages,
+    bytes: isRate(publish_bytes_rate) ? publish_bytes_rate : broker.bytes,
+  };
 }
 
 /** A policy with changes; null takes a name out. */

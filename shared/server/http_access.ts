@@ -159,6 +159,13 @@ export class HttpAccess {
     return permitted instanceof Response ? permitted : null;
   }
 
+  /** As {@linkcode HttpAccess.refusePublish}; who it is when it may go on. */
+  async permitPublish(request: Request, peer: HttpPeer): Promise<Response | string> {
+    const names = () => namesIn(request.url);
+    const permitted = await this.#permit(PUBLISH, "/pub", request, peer, names);
+    return permitted instanceof Response ? permitted : permitted.identity;
+  }
+
   async #permit(
     rule: RouteNeed | null,
     path: string,

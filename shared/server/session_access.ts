@@ -108,6 +108,11 @@ export class SessionAccess {
     this.#revoke = revoke;
   }
 
+  /** Who the client is known as; empty while that is not known. */
+  get identity(): string {
+    return this.#grants?.identity ?? "";
+  }
+
   /** What `/stats` says of the client; nothing while it has no authorizations. */
   get stats(): { authed?: true; auth_identity?: string; auth_identity_url?: string } {
     const grants = this.#grants;
