@@ -8,6 +8,7 @@
  * | stored twice | one publish came under two ids; the same id again is NSQ's at-least-once |
  * | invented | something came that nobody has sent, or on another topic than it was sent to |
  * | refused, yet stored | the producer was told that it is not stored, and it came |
+ * | cut off, yet stored | its connection ended as the gateway stopped in order, and it came |
  * | early | a deferred message came before it was due |
  * | failed | a publish failed although its gateway was up and there was room for it |
  * | no answer | the producer never learned what became of it |
@@ -26,6 +27,7 @@ export type ProblemKind =
   | "stored twice"
   | "invented"
   | "refused, yet stored"
+  | "cut off, yet stored"
   | "early"
   | "failed"
   | "no answer"
@@ -106,6 +108,9 @@ class Judgement {
         if (result === "refused" && copies.length > 0) {
           this.#problem("refused, yet stored", `${key} of ${described(publish)}`);
         }
+        if (result === "unknown" && copies.length > 0 && this.#isCutOff(publish)) {
+          this.#problem("cut off, yet stored", `${key} of ${described(publish)}`);
+        }
         if (copies.length > 1) {
           const each = copies.map(copyText).join("; ");
           this.#problem("stored twice", `${key} of ${described(publish)}: ${each}`);
@@ -173,6 +178,14 @@ class Judgement {
     const excuse = this.#excuseOf(publish);
     if (excuse === null) return this.#problem("failed", described(publish));
     this.excused.set(excuse, (this.excused.get(excuse) ?? 0) + 1);
+  }
+
+  /** Whether a gateway that stopped in order has ended its NSQ connection without an answer. */
+  #isCutOff({ gateway, door, endMs }: PublishRecord): boolean {
+    return door !== "http" &&
+      this.#history.spans.some(({ target, kind, fromMs, untilMs }) =>
+        target === gateway && kind === "stopping" && fromMs <= endMs && endMs <= untilMs
+      );
   }
 
   #excuseOf(publish: PublishRecord): Excuse | null {

@@ -136,6 +136,18 @@ Deno.test("a publish that was refused for sure and came all the same is a proble
   equal(countsOf(made.judge()), { "refused, yet stored": 1 });
 });
 
+Deno.test("a publish that was cut off by an orderly stop and came all the same is a problem", () => {
+  const made = new MadeUp();
+  made.publish("unknown", { door: "client" });
+  made.publish("unknown", { door: "client", endMs: FIRST_MS + 100 });
+  made.publish("unknown", { door: "nsqjs" });
+  made.come(0);
+  made.come(1);
+  made.span("gateway-1", "down", FIRST_MS, FIRST_MS + 200);
+  made.span("gateway-1", "stopping", FIRST_MS, FIRST_MS + 20);
+  equal(countsOf(made.judge()), { "cut off, yet stored": 1 });
+});
+
 Deno.test("a deferred message that comes before it is due is early", () => {
   const made = new MadeUp();
   made.publish("ok", { deferMs: 1, startMs: Date.now() - 10, endMs: Date.now() });

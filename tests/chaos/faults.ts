@@ -216,11 +216,17 @@ export class Trouble {
     const back = this.#gone(member);
     this.#log(`${member.name}: ${how}, back in ${awayMs} ms`);
     if (how === "kill") await member.kill();
-    else await member.terminate();
+    else await this.#stopped(member);
     await this.#clock.sleep(awayMs);
     await member.start();
     back();
     this.#log(`${member.name}: back`);
+  }
+
+  async #stopped(member: Member): Promise<void> {
+    const ended = this.#options.history.span(member.name, "stopping");
+    await member.terminate();
+    ended();
   }
 
   async #killedTwice(member: Member): Promise<void> {
@@ -308,13 +314,13 @@ export class Trouble {
     let back = this.#gone(gateway);
     this.#log(`${gateway.name}: starts again with ${LIMITED_FLAG}`);
     const mended = history.span(gateway.name, "spool limited");
-    await gateway.terminate();
+    await this.#stopped(gateway);
     await gateway.start([LIMITED_FLAG]);
     back();
     await this.#allAway(fleet.brokers, this.#ms(2_000, AWAY_MS_MAX));
     await this.#clock.sleep(this.#ms(500, 2_000));
     back = this.#gone(gateway);
-    await gateway.terminate();
+    await this.#stopped(gateway);
     await gateway.start();
     mended();
     back();

@@ -23,6 +23,7 @@ const LOOPBACK = "127.0.0.1";
 const PORT_MIN = 15_000;
 const PORT_MAX = 32_000;
 const START_MS_MAX = 60_000;
+const LINES_TOLD = 20;
 const BROKER_FLAGS = [
   "--min-free-bytes=0",
   "--log-bytes-max=64MiB",
@@ -93,7 +94,7 @@ export class Member {
   async ready(): Promise<void> {
     const path = this.#kind === "gateway" ? "/v1/health" : "/ping";
     await eventually(`${this.name} to be ready`, async () => {
-      if (!this.isRunning) throw new Error(`${this.name} has ended; see ${this.logPath}`);
+      if (!this.isRunning) throw new Error(`${this.name} has ended:\n${this.#lastLines()}`);
       return await this.tryGet(path) !== null;
     }, START_MS_MAX);
   }
@@ -150,6 +151,10 @@ export class Member {
       return await this.tryGet(path) ?? false;
     });
     return JSON.parse(text) as T;
+  }
+
+  #lastLines(): string {
+    return Deno.readTextFileSync(this.logPath).split("\n").slice(-LINES_TOLD).join("\n");
   }
 
   /** Posts, and fails unless the answer is 200. */

@@ -47,11 +47,11 @@ export interface Copy {
 }
 
 /** What may be wrong with a service for a while. */
-export type SpanKind = "down" | "away" | "spool limited";
+export type SpanKind = "down" | "stopping" | "away" | "spool limited";
 
 /**
  * A time in which something was not as it should be. `down`: a gateway is not there, or is stopping;
- * `away`: a broker is not there, does not answer or takes nothing; `spool limited`: a gateway may refuse
+ * `stopping`: only that, in order; `away`: a broker is not there, does not answer or takes nothing; `spool limited`: a gateway may refuse
  * what no broker takes.
  */
 export interface Span {

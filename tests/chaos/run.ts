@@ -37,8 +37,6 @@ export interface ChaosOptions {
   readonly seconds: number;
   /** Multiplies how long faults last; 1 by default. */
   readonly scale?: number;
-  /** The gateways' publish-timeout: after it a publish without an answer is spooled. 3 by default. */
-  readonly publishTimeoutSeconds?: number;
   readonly log: (line: string) => void;
 }
 
@@ -57,7 +55,7 @@ const CHANNEL = "c";
 const BROKERS = 3;
 const GATEWAYS = 2;
 const DISCOVERIES = 2;
-const PUBLISH_TIMEOUT_SECONDS = 3;
+const GATEWAY_FLAGS = ["--publish-timeout=3s"];
 /** Half the spool's bytes are left by what is refused. */
 const SPOOL_FULL_FLAG = "--spool-bytes-max=64MiB";
 const SPOOL_FILLERS_MAX = 80;
@@ -71,11 +69,10 @@ const NOTICED_MS = 1_000;
 
 /** Runs a scenario and judges it. Rejects when a service cannot be run at all. */
 export async function runChaos(options: ChaosOptions): Promise<ChaosReport> {
-  const { path, scenario, publishTimeoutSeconds = PUBLISH_TIMEOUT_SECONDS } = options;
-  const gatewayFlags = [
-    `--publish-timeout=${publishTimeoutSeconds}s`,
-    ...(scenario === "spool-full" ? [SPOOL_FULL_FLAG] : []),
-  ];
+  const { path, scenario } = options;
+  const gatewayFlags = scenario === "spool-full"
+    ? [...GATEWAY_FLAGS, SPOOL_FULL_FLAG]
+    : GATEWAY_FLAGS;
   const counts = { brokers: BROKERS, gateways: GATEWAYS, discoveries: DISCOVERIES };
   await using fleet = await Fleet.start({ path, gatewayFlags, ...counts });
   return await new ChaosRun(options, fleet).run();
