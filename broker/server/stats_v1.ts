@@ -24,6 +24,8 @@ import type { Session } from "./session.ts";
 import { clientStats } from "./stats.ts";
 
 export const STATS_PATH = "/v1/stats";
+/** Channels are told together up to so much text: each piece costs something of its own. */
+const PIECE_CHARACTERS = 8_192;
 
 /** What a document of statistics is made from. */
 export interface StatsWorld {
@@ -125,15 +127,33 @@ class StatsWalk {
   async *topics(): JsonPieces {
     const { broker, sessions } = this.#world;
     if (this.#query.includeClients) this.#clients = await clientsOf(sessions, this.#slices);
+    const asked = this.#query.channel;
+    let text = "";
     let separator = "";
     for (const topic of this.#asked(broker)) {
-      const { channel } = this.#query;
       if (this.#slices.isOver) await this.#slices.pause();
-      if (topic.deleted || (channel !== null && !topic.channels.has(channel))) continue;
-      yield separator;
-      yield* this.#topic(topic);
+      if (topic.deleted || (asked !== null && !topic.channels.has(asked))) continue;
+      const head = this.#topic(topic);
+      text += separator + (typeof head === "string" ? head : await head);
       separator = ",";
+      let between = "";
+      for (const channel of topic.channels.values()) {
+        if (this.#slices.isOver) await this.#slices.pause();
+        if (channel.deleted || (asked !== null && asked !== channel.state.name)) continue;
+        const own = this.#channel(channel);
+        text += between + (typeof own === "string" ? own : await own);
+        between = ",";
+        if (this.#clients === null && text.length < PIECE_CHARACTERS) continue;
+        yield text;
+        text = "";
+        if (this.#clients !== null) yield* this.#clientsOf(channel, this.#clients);
+      }
+      text += "]}";
+      if (text.length < PIECE_CHARACTERS) continue;
+      yield text;
+      text = "";
     }
+    yield text;
   }
 
   #asked({ topics }: Broker): Iterable<Topic> {
@@ -143,12 +163,22 @@ class StatsWalk {
     return found === undefined ? [] : [found];
   }
 
-  async *#topic(topic: Topic): JsonPieces {
-    const { broker } = this.#world;
+  /** A topic up to its channels; at once, unless something has to be read or takes long. */
+  #topic(topic: Topic): string | Promise<string> {
     const { state } = topic;
     const oldest = state.liveFrom < state.durableTail
-      ? await this.#ages.timestampMs(state, state, state.liveFrom)
+      ? this.#ages.timestampMs(state, state, state.liveFrom)
       : null;
+    const latency = this.#latency(topic.channels.values());
+    if (!(oldest instanceof Promise) && !(latency instanceof Promise)) {
+      return this.#topicText(topic, oldest, latency);
+    }
+    return Promise.all([oldest, latency]).then((known) => this.#topicText(topic, ...known));
+  }
+
+  #topicText(topic: Topic, oldest: number | null, latency: LatencySummary): string {
+    const { broker } = this.#world;
+    const { state } = topic;
     const quota = broker.quotaOf(state);
     const rates = broker.limits.ratesOf(state);
     const head = JSON.stringify({
@@ -181,30 +211,27 @@ class StatsWalk {
       },
       dedup_producer_count: state.dedup?.producerCount ?? 0,
       channel_count: topic.channels.size,
-      e2e_processing_latency: await this.#latency(topic.channels.values()),
+      e2e_processing_latency: latency,
     });
-    yield `${head.slice(0, -1)},"channels":[`;
-    let separator = "";
-    for (const channel of topic.channels.values()) {
-      if (this.#slices.isOver) await this.#slices.pause();
-      const { name } = channel.state;
-      if (this.#query.channel !== null && this.#query.channel !== name) continue;
-      if (channel.deleted) continue;
-      yield separator;
-      yield* this.#channel(channel);
-      separator = ",";
-    }
-    yield "]}";
+    return `${head.slice(0, -1)},"channels":[`;
   }
 
-  async *#channel(channel: Channel): JsonPieces {
+  /** A channel, up to its connections if they are asked for; as `#topic`. */
+  #channel(channel: Channel): string | Promise<string> {
+    const { state, topic } = channel;
+    const { floor } = state.finished;
+    const oldest = floor < topic.visibleTail ? this.#ages.timestampMs(topic, state, floor) : null;
+    const latency = this.#latency([channel]);
+    if (!(oldest instanceof Promise) && !(latency instanceof Promise)) {
+      return this.#channelText(channel, oldest, latency);
+    }
+    return Promise.all([oldest, latency]).then((known) => this.#channelText(channel, ...known));
+  }
+
+  #channelText(channel: Channel, oldest: number | null, latency: LatencySummary): string {
     const { state, topic } = channel;
     const { finished } = state;
-    const oldest = finished.floor < topic.visibleTail
-      ? await this.#ages.timestampMs(topic, state, finished.floor)
-      : null;
-    const consumers = consumerFigures(channel);
-    const head = JSON.stringify({
+    const text = JSON.stringify({
       channel: state.name,
       ephemeral: state.ephemeral,
       paused: state.paused,
@@ -221,16 +248,17 @@ class StatsWalk {
       held_bytes: Math.round(bytesFrom(topic.index.runs, finished.floor)),
       oldest_unfinished_ms: this.#age(oldest),
       reading_from_disk: channel.isLagging,
-      consumers,
-      e2e_processing_latency: await this.#latency([channel]),
+      consumers: consumerFigures(channel),
+      e2e_processing_latency: latency,
     });
-    if (this.#clients === null) {
-      yield head;
-      return;
-    }
-    yield `${head.slice(0, -1)},"clients":[`;
+    return this.#clients === null ? text : `${text.slice(0, -1)},"clients":`;
+  }
+
+  /** The connections of a channel, and the end of it. */
+  async *#clientsOf(channel: Channel, clients: Map<Channel, Session[]>): JsonPieces {
+    yield "[";
     let separator = "";
-    for (const session of this.#clients.get(channel) ?? []) {
+    for (const session of clients.get(channel) ?? []) {
       if (this.#slices.isOver) await this.#slices.pause();
       yield separator + JSON.stringify(clientStats(session));
       separator = ",";
@@ -238,9 +266,13 @@ class StatsWalk {
     yield "]}";
   }
 
-  async #latency(channels: Iterable<Channel>): Promise<LatencySummary> {
+  #latency(channels: Iterable<Channel>): LatencySummary | Promise<LatencySummary> {
+    const isMeasured = this.#world.broker.latencyQuantiles.length > 0;
+    return isMeasured ? this.#measured(channels) : NO_LATENCY;
+  }
+
+  async #measured(channels: Iterable<Channel>): Promise<LatencySummary> {
     const { latencyQuantiles } = this.#world.broker;
-    if (latencyQuantiles.length === 0) return NO_LATENCY;
     const counts = new LatencyCounts();
     for (const { latency } of channels) {
       latency?.addTo(counts);

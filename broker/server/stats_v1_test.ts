@@ -144,6 +144,28 @@ test("statistics let others run, however many topics there are", async (world) =
   ok(longest <= 4, `a slice took ${longest} ms`);
 });
 
+test("no piece of the text is much larger than others, with and without channels", async (world) => {
+  const { broker, clock } = world;
+  for (let number = 0; number < 95; number++) {
+    const topic = broker.ensureTopic(`t${number}`);
+    if (number >= 90) {
+      for (let count = 0; count < 50; count++) broker.ensureChannel(topic, `c${count}`);
+    }
+    while (!broker.hasRoom(8192, 60)) await broker.room();
+  }
+  const sizes: number[] = [];
+  const query = { topic: null, channel: null, includeClients: false, includeMemory: false };
+  const stats = statsDocument({
+    broker,
+    clock,
+    sessions: new Set(),
+    memory: () => ({}),
+    identity: () => ({ format: 1 }),
+  }, query);
+  for await (const text of stats) sizes.push(text.length);
+  ok(Math.max(...sizes) < 12_000, sizes.join());
+});
+
 test("an answer that nobody reads on is ended by its peer and leaves nothing behind", async (world) => {
   const { broker } = world;
   for (let number = 0; number < 90; number++) {
