@@ -6,7 +6,7 @@
  * it: it recovers), 3 ended at once by a second signal (the same).
  */
 import { AuthorizationFileError } from "@sluice/shared/authorization";
-import { type Address, SettingsError, startUp } from "@sluice/shared/config";
+import { type Address, SettingsError, settleReload, startUp } from "@sluice/shared/config";
 import { readBody } from "@sluice/shared/http";
 import { LogError } from "@sluice/shared/log";
 import { AddressInUseError, type Clock, DiskError } from "@sluice/shared/runtime";
@@ -61,6 +61,11 @@ async function main(): Promise<number> {
     }),
     parentLost(clock),
   ]);
+  let running: Service | null = null;
+  onReloadRequest(() => {
+    if (running === null) logger.warn("Nothing is reloaded during the start");
+    else void settleReload(running.reload());
+  });
   await reclaimSockets(values.tcpAddress, values.httpAddress);
   const stop = new AbortController();
   void asked.then((reason) => stop.abort(reason));
@@ -95,8 +100,7 @@ async function main(): Promise<number> {
     logger.info("Stopped during the start", { signal: await asked });
     return 0;
   }
-  // What is wrong is in the log.
-  onReloadRequest(() => void service.reload().catch(() => {}));
+  running = service;
   logger.info("Stopping", { signal: await asked });
   const cap = clock.setTimer(values.drainDelayMs + values.shutdownTimeoutMs, () => {
     logger.error("Stopping took too long; what is on disk stays, the rest is delivered again");
@@ -141,9 +145,19 @@ function spawnSelf(args: readonly string[]): WorkerProcess {
     stdout: "inherit",
     stderr: "inherit",
   }).spawn();
+  const forget = onReloadRequest(() => {
+    try {
+      child.kill("SIGHUP");
+    } catch {
+      // It has ended by itself.
+    }
+  });
   return {
     pid: child.pid,
-    ended: child.status.then(({ code }) => code),
+    ended: child.status.then(({ code }) => {
+      forget();
+      return code;
+    }),
     stop: () => {
       try {
         child.kill("SIGTERM");

@@ -5,9 +5,16 @@
  * Exit codes: 0 stopped as asked, 1 could not start, 2 a mistake of ours or stopping took too long, 3 ended
  * at once by a second signal.
  */
-import { type Address, SettingsError, startUp } from "@sluice/shared/config";
+import {
+  type Address,
+  logLevelReloader,
+  SettingsError,
+  settleReload,
+  startUp,
+} from "@sluice/shared/config";
 import {
   KeptHttp,
+  onReloadRequest,
   processFigures,
   serveHttp,
   stopRequest,
@@ -40,6 +47,8 @@ async function main(): Promise<number> {
     logger.warn("ending at once", { signal });
     Deno.exit(EXIT_HURRIED);
   });
+  const reloader = logLevelReloader(declaration, started);
+  onReloadRequest(() => void settleReload(reloader.reload()));
   const [nameServer] = tcpEndpoints(values.brokerDnsServer);
   const discovery = new Discovery({
     tcpAddress: listenAddress("--tcp-address", values.tcpAddress),

@@ -5,11 +5,12 @@
  * Exit codes: 0 stopped as asked, 1 could not start, 2 a mistake of ours or stopping took too long.
  */
 import { AuthorizationFileError } from "@sluice/shared/authorization";
-import { SettingsError, startUp } from "@sluice/shared/config";
+import { logLevelReloader, SettingsError, settleReload, startUp } from "@sluice/shared/config";
 import { LogError } from "@sluice/shared/log";
 import { AddressInUseError, DiskError } from "@sluice/shared/runtime";
 import {
   askHttp,
+  onReloadRequest,
   processFigures,
   reclaimUnixSocket,
   serveHttp,
@@ -28,7 +29,8 @@ import { Gateway } from "./service.ts";
 async function main(): Promise<number> {
   const hostname = Deno.hostname();
   const clock = new SystemClock();
-  const started = startUp(gatewaySettings(hostname), {
+  const declaration = gatewaySettings(hostname);
+  const started = startUp(declaration, {
     args: Deno.args,
     env: (name) => Deno.env.get(name),
     readFile: (path) => Deno.readTextFileSync(path),
@@ -40,6 +42,8 @@ async function main(): Promise<number> {
   const { values, logger } = started;
 
   const asked = stopRequest();
+  const reloader = logLevelReloader(declaration, started);
+  onReloadRequest(() => void settleReload(reloader.reload()));
   for (const address of [values.tcpAddress, values.httpAddress, ...values.tunnelAddress]) {
     if (address.transport === "unix") await reclaimUnixSocket(address.path);
   }

@@ -15,7 +15,7 @@ export type { Request } from "./arguments.ts";
 export { bytes, type BytesOptions, showBytes } from "./bytes.ts";
 export { helpText, settingsMarkdown } from "./describe.ts";
 export { durationMs, showDuration } from "./duration.ts";
-export { type StartedUp, startUp, type StartUpWorld } from "./start_up.ts";
+export { logLevelReloader, type StartedUp, startUp, type StartUpWorld } from "./start_up.ts";
 export { logSettings } from "./log_settings.ts";
 export {
   boolean,
@@ -49,6 +49,7 @@ export {
   type ReloadReport,
   type ReloadWorld,
   type SettingChange,
+  settleReload,
 } from "./reload.ts";
 export {
   configOption,

@@ -96,6 +96,15 @@ export function planReload<S extends Settings>(
   return { values: values as ValuesOf<S>, keys, changed, needsRestart };
 }
 
+/** Waits for a reload that nobody else waits for: what is wrong with the settings is in the log. */
+export async function settleReload(reloading: Promise<ReloadReport>): Promise<void> {
+  try {
+    await reloading;
+  } catch (error) {
+    if (!(error instanceof SettingsError)) throw error;
+  }
+}
+
 /** See the module. */
 export class Reloader<S extends Settings> {
   readonly #world: ReloadWorld<S>;

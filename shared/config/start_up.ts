@@ -7,6 +7,7 @@ import { Logger, REPEATS_DEFAULT } from "../telemetry/mod.ts";
 import { helpText } from "./describe.ts";
 import { type LoadedSettings, loadSettings } from "./load.ts";
 import type { logSettings } from "./log_settings.ts";
+import { Reloader } from "./reload.ts";
 import { type Declaration, environmentNames, type Settings, type ValuesOf } from "./setting.ts";
 
 type LogSettings = ReturnType<typeof logSettings>;
@@ -65,4 +66,23 @@ export function startUp<S extends Settings & LogSettings>(
   // The list of settings is told whole; what comes after it may repeat without end.
   logger.limitRepeats({ ...REPEATS_DEFAULT, clock: world.clock });
   return { ...loaded, logger, read };
+}
+
+/** Reloads a service that applies other levels of its log, and nothing else without a restart. */
+export function logLevelReloader<S extends Settings & LogSettings>(
+  declaration: Declaration<S>,
+  { values, read, logger }: StartedUp<S>,
+): Reloader<S> {
+  let current = values;
+  return new Reloader({
+    declaration,
+    read,
+    current: () => current,
+    apply: (changed) => {
+      current = changed;
+      const { logLevel }: ValuesOf<LogSettings> = changed;
+      logger.levels = logLevel;
+    },
+    logger,
+  });
 }
