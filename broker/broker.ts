@@ -35,6 +35,7 @@ import { LaggingPace } from "./lagging_pace.ts";
 import { LargeUpload } from "./large_upload.ts";
 import { lookingReader } from "./looking_reader.ts";
 import { Management } from "./manage.ts";
+import { manageBudgets } from "./manage_budgets.ts";
 import { MessageAges } from "./message_ages.ts";
 import { MessageLook } from "./message_look.ts";
 import { MessageReader } from "./message_reader.ts";
@@ -282,7 +283,7 @@ export class Broker implements ChannelEffects {
     this.quotas = quotas;
     this.evictor = evictor;
     this.scrubber = scrubber;
-    this.budgets = new Budgets(brokerBudgets(this, options));
+    this.budgets = new Budgets([...brokerBudgets(this, options), ...manageBudgets(this)]);
   }
 
   /** Opens the data folder and takes up where it was left. Rejects as `Storage.open` does. */

@@ -115,6 +115,8 @@ interface UnderWay {
 
 /** See the module. */
 export class Management {
+  /** Operations refused because too many were under way. */
+  refusedCount = 0;
   readonly #broker: ManageBroker;
   readonly #clock: Clock;
   readonly #tombstones: Tombstones;
@@ -192,6 +194,7 @@ export class Management {
     place: () => RegistryPlace,
   ): Promise<ManageAnswer> {
     if (this.#count >= OPERATIONS_UNDER_WAY_MAX) {
+      this.refusedCount++;
       throw new ManageError("too_many_operations", "too many operations are under way");
     }
     this.#count++;

@@ -77,6 +77,8 @@ interface Held {
 
 /** See the module. */
 export class Mover {
+  /** Calls refused because too many were under way. */
+  refusedCount = 0;
   readonly #broker: MoveBroker;
   #count = 0;
 
@@ -94,7 +96,10 @@ export class Mover {
    * more consumers. Rejects when the log fails.
    */
   async move(channel: Channel, to: string, count: number): Promise<MoveReport | null> {
-    if (this.#count >= MOVES_MAX) return null;
+    if (this.#count >= MOVES_MAX) {
+      this.refusedCount++;
+      return null;
+    }
     const taker = new Taker();
     const consumer = channel.join(taker, MOVE_TIMEOUT_MS, 0);
     if (consumer === null) return null;

@@ -22,11 +22,18 @@ export interface Tombstone {
 
 /** See the module. */
 export class Tombstones {
+  /** Times that there was no room for one more. */
+  refusedCount = 0;
   readonly #clock: Pick<Clock, "wallMs">;
   readonly #tombstones = new Map<string, Tombstone>();
 
   constructor(clock: Pick<Clock, "wallMs">) {
     this.#clock = clock;
+  }
+
+  /** Those that are remembered, some of which may have ended. */
+  get size(): number {
+    return this.#tombstones.size;
   }
 
   /** Whether a topic, or a channel of one, is not to be made now. */
@@ -45,7 +52,9 @@ export class Tombstones {
     if (this.#tombstones.size < TOMBSTONES_MAX) return true;
     if (this.#tombstones.has(keyOf(topic, channel))) return true;
     this.#forgetPast();
-    return this.#tombstones.size < TOMBSTONES_MAX;
+    if (this.#tombstones.size < TOMBSTONES_MAX) return true;
+    this.refusedCount++;
+    return false;
   }
 
   /** Sets one in place of what there was; one whose time has come is none. */
