@@ -41,6 +41,18 @@ export function registerLimitMetrics(registry: MetricsRegistry, broker: () => Br
     "Publish commands refused because their topic has reached its limit.",
     () => broker().quotas.refusedCount,
   );
+  registry.counter(
+    {
+      name: "sluice_publishes_refused_at_rate_total",
+      help: "Publish commands refused because their topic, or their client, publishes too fast.",
+      labels: ["kind"],
+    },
+    (set) => {
+      const { topic, client } = broker().limits.refused;
+      set({ kind: "topic" }, topic);
+      set({ kind: "client" }, client);
+    },
+  );
   counter(
     "sluice_topic_limit_dropped_messages_total",
     "Messages given up at the limit of their topic, once for each channel that was owed them.",
