@@ -6,7 +6,7 @@
  * else may get its port, not even whoever tries to connect to it.
  */
 import { ok } from "node:assert/strict";
-import { HttpProcess } from "../integration/process.ts";
+import { HttpProcess, runToEnd } from "../integration/process.ts";
 import { eventually } from "../integration/wait.ts";
 
 /** What runs, and how many of each. */
@@ -17,6 +17,8 @@ export interface FleetOptions {
   readonly gateways: number;
   readonly discoveries: number;
   readonly gatewayFlags: readonly string[];
+  /** The spools are on disks of their own, of this size; that takes root. */
+  readonly gatewayDiskBytes?: number;
 }
 
 const LOOPBACK = "127.0.0.1";
@@ -171,6 +173,9 @@ export class Fleet implements AsyncDisposable {
   readonly gateways: readonly Member[];
   readonly discoveries: readonly Member[];
 
+  /** Folders that are disks of their own. */
+  readonly #disks: string[] = [];
+
   private constructor(options: FleetOptions) {
     const { path, gatewayFlags } = options;
     const total = options.brokers + options.gateways + options.discoveries;
@@ -218,6 +223,10 @@ export class Fleet implements AsyncDisposable {
       await Deno.mkdir(`${options.path}/${name}`);
     }
     try {
+      for (const { name } of fleet.gateways) {
+        const { gatewayDiskBytes: bytes } = options;
+        if (bytes !== undefined) await fleet.#mount(`${options.path}/${name}`, bytes);
+      }
       await Promise.all(fleet.discoveries.map((member) => member.start()));
       await Promise.all(fleet.brokers.map((member) => member.start()));
       await Promise.all(fleet.gateways.map((member) => member.start()));
@@ -255,7 +264,18 @@ export class Fleet implements AsyncDisposable {
 
   async [Symbol.asyncDispose](): Promise<void> {
     await Promise.all(this.all.map((member) => member.kill()));
+    for (const path of this.#disks.splice(0)) await run("umount", [path]);
   }
+
+  async #mount(path: string, bytes: number): Promise<void> {
+    await run("mount", ["-t", "tmpfs", "-o", `size=${bytes}`, "tmpfs", path]);
+    this.#disks.push(path);
+  }
+}
+
+async function run(command: string, args: readonly string[]): Promise<void> {
+  const { code, stderr } = await runToEnd(command, args);
+  if (code !== 0) throw new Error(`${command} ${args.join(" ")}: ${stderr}`);
 }
 
 /** What is read of a gateway's `/stats`. */

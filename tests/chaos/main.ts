@@ -17,6 +17,7 @@ const HELP = `Usage: deno task chaos [--minutes M | --seconds S] [--seed N] [--s
                     all-down: all brokers are killed, and away for so long
                     all-stopped: the same, and they are stopped in order
                     spool-full: all brokers are away and a gateway's spool is full for so long
+                    disk-full: the same, and what is full is its disk; takes root
   --folder DIR      where folders and logs are made; the system's temporary folder by default
   --keep            keep them also when all is well
   --help            print this`;
@@ -26,6 +27,7 @@ const SCENARIOS: readonly string[] = [
   "all-down",
   "all-stopped",
   "spool-full",
+  "disk-full",
 ] satisfies Scenario[];
 
 async function main(): Promise<number> {

@@ -9,6 +9,7 @@
  * | all-down | all brokers are killed under load and come back: what was spooled comes in its order |
  * | all-stopped | the same, and they are stopped in order |
  * | spool-full | all brokers are killed and one gateway's spool is filled to its limit |
+ * | disk-full | the same, and what is full is its disk; takes root |
  *
  * The choices come from the seed; time is real, so two runs of one seed are alike and not the same.
  */
@@ -25,7 +26,7 @@ import { gatherQuarantine, rest } from "./settle.ts";
 import { summaryOf } from "./summary.ts";
 
 /** See the module. */
-export type Scenario = "random" | "all-down" | "all-stopped" | "spool-full";
+export type Scenario = "random" | "all-down" | "all-stopped" | "spool-full" | "disk-full";
 
 /** How a run goes. */
 export interface ChaosOptions {
@@ -58,6 +59,7 @@ const DISCOVERIES = 2;
 const GATEWAY_FLAGS = ["--publish-timeout=3s"];
 /** Half the spool's bytes are left by what is refused. */
 const SPOOL_FULL_FLAG = "--spool-bytes-max=64MiB";
+const SPOOL_DISK_BYTES = 64 * 2 ** 20;
 const SPOOL_FILLERS_MAX = 80;
 const FILLER_BYTES = 1_000_000;
 const PROGRESS_MS = 10_000;
@@ -74,7 +76,8 @@ export async function runChaos(options: ChaosOptions): Promise<ChaosReport> {
     ? [...GATEWAY_FLAGS, SPOOL_FULL_FLAG]
     : GATEWAY_FLAGS;
   const counts = { brokers: BROKERS, gateways: GATEWAYS, discoveries: DISCOVERIES };
-  await using fleet = await Fleet.start({ path, gatewayFlags, ...counts });
+  const disk = scenario === "disk-full" ? { gatewayDiskBytes: SPOOL_DISK_BYTES } : {};
+  await using fleet = await Fleet.start({ path, gatewayFlags, ...disk, ...counts });
   return await new ChaosRun(options, fleet).run();
 }
 
@@ -121,6 +124,7 @@ class ChaosRun {
             spooledBetweenMs = await this.#allDown("terminate", seconds * 1_000);
             break;
           case "spool-full":
+          case "disk-full":
             await this.#spoolFull(seconds * 1_000);
             break;
         }
