@@ -141,6 +141,8 @@ export interface BrokerSeams {
 const TOO_OLD_TEXT = "the sequence is older than what is remembered of its producer";
 const PRODUCERS_TEXT = "too much is remembered of producers";
 const HEALTH_WRITE_TIMEOUT_MS = 2_000;
+/** What a requeue takes in the log, at most. */
+const REQUEUE_ROOM_BYTES = 64;
 /** Bodies up to this size may use all memory for publishes, larger ones only a share. */
 const SMALL_BODY_BYTES = 64 * 1024;
 /** Bodies on their way to consumers take this share of the memory for publishes, besides. */
@@ -408,6 +410,10 @@ export class Broker implements ChannelEffects {
 
   /** Ends a subscription; an ephemeral channel goes with its last one. */
   leave(topic: Topic, channel: Channel, consumer: Consumer): void {
+    // As nsqd, which writes down at its end what it has in flight. Who crashes begins to count anew.
+    if (this.exiting && this.failure === null && !channel.deleted) {
+      channel.keepAttempts(consumer, () => this.hasRoom(REQUEUE_ROOM_BYTES, 1));
+    }
     channel.leave(consumer);
     // After a failure nothing can be decided any more, and nothing ephemeral survives the restart.
     if (this.failure !== null) return;

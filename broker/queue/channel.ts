@@ -134,10 +134,14 @@ export class Channel implements Timed {
     this.#cursor = state.finished.floor;
     this.#enteredFrom = recovered ? topic.visibleTail : state.start;
     this.#checkUntil = topic.tail;
+    const ready: [offset: number, attempts: number][] = [];
     for (const [offset, owed] of state.requeues) {
-      if (owed.dueMs === 0) this.#ready.push(offset, owed.attempts);
+      if (owed.dueMs === 0) ready.push([offset, owed.attempts]);
       else this.#deferred.push(owed.dueMs, offset);
     }
+    // In the order in which they were published, as far as that is possible.
+    ready.sort(([one], [other]) => one - other);
+    for (const [offset, attempts] of ready) this.#ready.push(offset, attempts);
   }
 
   /** Messages it could deliver now. */
@@ -184,6 +188,19 @@ export class Channel implements Timed {
     if (this.#options.requeueOnDisconnect) this.#takeBackAll(consumer);
     else this.#orphans.set(consumer.number, consumer);
     this.#wake();
+  }
+
+  /** Has a start know how often the messages were delivered that a consumer has, for as long as there is room. */
+  keepAttempts(consumer: Consumer, hasRoom: () => boolean): void {
+    for (let slot = consumer.deliveries.head; slot >= 0; slot = this.#inFlight.next(slot)) {
+      if (!hasRoom()) return;
+      this.#effects.requeue(
+        this.state,
+        this.#inFlight.offset(slot),
+        this.#inFlight.attempts(slot),
+        0,
+      );
+    }
   }
 
   /** RDY: the most messages it wants in flight. */
