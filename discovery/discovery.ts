@@ -5,7 +5,7 @@
  *
  * Both listeners are bound before either serves, so a start succeeds whole or not at all.
  */
-import { errorReply, type NsqHttp } from "@sluice/shared/http";
+import { errorReply, type NsqHttp, withAccessLog } from "@sluice/shared/http";
 import {
   AddressInUseError,
   type AskHttp,
@@ -124,7 +124,8 @@ export class Discovery {
     const { clock, network, logger, onBroken } = seams;
     const { inactiveTimeoutMs, tombstoneLifetimeMs, limits, connectionsMax } = options;
     const registry = new Registry({ inactiveTimeoutMs, tombstoneLifetimeMs, limits });
-    const metrics = new MetricsRegistry();
+    const metrics = new MetricsRegistry(clock);
+    const meter = new HttpMeter(clock);
     const roster = new Roster(registry, clock);
     const instance = hex(seams.random.u32()) + hex(seams.random.u32());
     const watchersMax = options.watchersMax ?? WATCHERS_MAX;
@@ -136,6 +137,7 @@ export class Discovery {
       clock,
       logger,
       metrics,
+      meter,
       corsOrigins: options.corsOrigins ?? [],
       native: {
         instance,
@@ -177,6 +179,7 @@ export class Discovery {
     });
     registerMetrics(metrics, () => ({
       registry,
+      http: meter,
       sessions: this.#sessions,
       counters,
       acceptFailures: {
@@ -231,7 +234,11 @@ export class Discovery {
       return this.#seams.serveHttp({
         hostname: host,
         port,
-        handler: (request, remoteAddress) => app.fetch(request, { remoteAddress }),
+        handler: withAccessLog(
+          (request, remoteAddress) => app.fetch(request, { remoteAddress }),
+          app.routes.map(({ method, path }) => `${method} ${path}`),
+          this.#seams,
+        ),
         onError: (error) => {
           this.#seams.onBroken(error);
           return errorReply(500, "INTERNAL_ERROR");
