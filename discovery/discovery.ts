@@ -5,7 +5,7 @@
  *
  * Both listeners are bound before either serves, so a start succeeds whole or not at all.
  */
-import { errorReply, type NsqHttp, withAccessLog } from "@sluice/shared/http";
+import { errorReply, HttpMeter, type NsqHttp, withAccessLog } from "@sluice/shared/http";
 import {
   AddressInUseError,
   type AskHttp,

@@ -8,6 +8,7 @@ import {
   channelArguments,
   emptyReply,
   HttpError,
+  type HttpMeter,
   type HttpRoute,
   jsonReply,
   jsonTextReply,
@@ -32,6 +33,8 @@ export interface DiscoveryHttpOptions {
   readonly clock: Clock;
   readonly logger: Logger;
   readonly metrics: MetricsRegistry;
+  /** Counts requests by route; none are counted when absent. */
+  readonly meter?: HttpMeter;
   /** What there is beside nsqlookupd's paths; nothing when absent. */
   readonly native?: NativeHttpOptions;
   /** Origins whose pages may read `/lookup`. */
@@ -149,7 +152,7 @@ export function discoveryHttp(options: DiscoveryHttpOptions): NsqHttp {
     },
   ];
   const cors = { paths: ["/lookup"], origins: options.corsOrigins ?? [] };
-  return nsqHttp({ routes, logger, cors });
+  return nsqHttp({ routes, logger, meter: options.meter, cors });
 }
 
 function refuseAtLimit(reached: LimitReached | null): void {

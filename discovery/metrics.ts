@@ -1,4 +1,5 @@
 /** The metrics of discovery: read from its counters when they are scraped. */
+import { type HttpMeter, registerHttpMetrics } from "@sluice/shared/http";
 import type { ProcessFigures } from "@sluice/shared/runtime";
 import { type MetricsRegistry, registerProcessMetrics } from "@sluice/shared/telemetry";
 import type { Registry } from "./registry.ts";
@@ -20,6 +21,7 @@ export interface MetricsSource {
   readonly polled: readonly PollStatus[];
   readonly polls: PollCounters;
   readonly watch: WatchFigures;
+  readonly http?: HttpMeter;
 }
 
 /** Registers everything there is to say. `source` is asked at each scrape, not before. */
@@ -68,6 +70,7 @@ export function registerMetrics(metrics: MetricsRegistry, source: () => MetricsS
   }, (report) => {
     for (const [code, count] of source().counters.errors) report({ code }, count);
   });
+  registerHttpMetrics(metrics, () => source().http);
   registerSourceMetrics(metrics, source);
   registerWatchMetrics(metrics, source);
 }
