@@ -297,7 +297,8 @@ export class Broker implements ChannelEffects {
       durable: (topics, end) => holder.broker?.durable(topics, end),
       stalled: (error) => holder.broker?.stalled(error),
       failed: (error) => holder.broker?.fail(error),
-      warn: (message, error) => seams.logger.warn(message, { error: String(error) }),
+      warn: (message, error) =>
+        seams.logger.component("storage").warn(message, { error: String(error) }),
       recovering: (replayedBytes, totalBytes) => seams.recovering?.(replayedBytes, totalBytes),
     });
     let drain: Drain;
@@ -673,7 +674,7 @@ export class Broker implements ChannelEffects {
   /** What the storage reports: nothing is written any more. */
   fail(error: Error): void {
     this.#failedMs = this.clock.wallMs();
-    this.logger.error("The log cannot be written; nothing more is accepted", {
+    this.logger.component("storage").error("The log cannot be written; nothing more is accepted", {
       error: String(error),
     });
     this.#waiters.failed(error);

@@ -182,6 +182,22 @@ Deno.test("a reload takes what was changed over HTTP back to what is configured"
   await machine.stop(service);
 });
 
+Deno.test("a level of the log for a while goes back to the one before, and a reload ends it", async () => {
+  const machine = new Machine();
+  machine.file = 'log_level = "warn,storage=debug"\n';
+  const service = await machine.start();
+  const put = (body: string) => machine.ask("PUT", "/v1/log-level", "127.0.0.1:5", body);
+  const level = async () => JSON.parse((await machine.ask("GET", "/v1/log-level"))[1]).level;
+  equal((await put('{"level":"error","for_ms":60000}'))[0], 200);
+  equal(await level(), "error");
+  await machine.clock.run(61_000);
+  equal(await level(), "warn,storage=debug");
+  equal((await put('{"level":"debug","for_ms":60000}'))[0], 200);
+  await service.reload();
+  equal(await level(), "warn,storage=debug");
+  await machine.stop(service);
+});
+
 Deno.test("certificates and grants are read at once, and those that do not fit stay as they were", async () => {
   const machine = new Machine();
   const grants = (token: string) => {

@@ -2,8 +2,9 @@
  * The settings of a running broker: `GET /config/:opt` reads them all, `PUT` changes two of them, as in
  * nsqd. A change lasts until the process ends, or the settings are reloaded.
  */
-import { configOption, type OptionBody } from "@sluice/shared/config";
+import { configOption, type OptionBody, type Setting } from "@sluice/shared/config";
 import type { brokerSettings, BrokerValues } from "./config.ts";
+import type { BrokerKey } from "./reload.ts";
 import type { ConfigAccess, ConfigRefusal } from "./server/config_http.ts";
 
 /** What a change sets going. */
@@ -40,6 +41,13 @@ export class RuntimeConfig implements ConfigAccess {
 
   get(option: string): OptionBody | undefined {
     return configOption(this.#declaration, this.#values, option);
+  }
+
+  text(option: string): string | undefined {
+    for (const [key, one] of Object.entries<Setting<unknown>>(this.#declaration.settings)) {
+      if (one.file === option && !one.secret) return one.kind.show(this.#values[key as BrokerKey]);
+    }
+    return undefined;
   }
 
   change(option: string, body: string): ConfigRefusal | null {

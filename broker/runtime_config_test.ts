@@ -45,6 +45,14 @@ Deno.test("RuntimeConfig.change() changes the log level and the discovery servic
   equal(changes, ["debug", "warn,storage=debug", "fatal", "b:1,c:2", ""]);
 });
 
+Deno.test("RuntimeConfig.text() gives what change() takes back", () => {
+  const { config } = newConfig();
+  equal(config.change("log_level", "warn,storage=debug"), null);
+  equal(config.text("log_level"), "warn,storage=debug");
+  equal(config.change("log_level", config.text("log_level") ?? ""), null);
+  equal([config.text("max_msg_size"), config.text("nope")], ["1MiB", undefined]);
+});
+
 Deno.test("RuntimeConfig.change() refuses other options and other values, and changes nothing", () => {
   const { config, changes } = newConfig("--lookupd-tcp-address=a:1");
   for (const word of ["bad", '"info"', " info", "", "nope=info", "info,storage=bad"]) {

@@ -33,7 +33,7 @@ import {
   type ServeHttps,
   type Tracer,
 } from "@sluice/shared/runtime";
-import { HttpMeter } from "@sluice/shared/http";
+import { HttpMeter, withAccessLog } from "@sluice/shared/http";
 import { type Logger, LoopLag, MetricsRegistry } from "@sluice/shared/telemetry";
 import { Authorization } from "@sluice/shared/authorization";
 import {
@@ -45,7 +45,6 @@ import {
   listenNsq,
   type TcpServer,
   tcpTarget,
-  withAccessLog,
 } from "@sluice/shared/server";
 import { Broker, type BrokerOptions, type BrokerSeams } from "./broker.ts";
 import { addDoorBudgets } from "./budgets.ts";
@@ -300,7 +299,8 @@ export class Service {
     }
     const broker = await Broker.open(seams, brokerOptions(settings));
     const { opening, nodeId } = broker.storage;
-    logger.info("Opened the data folder", {
+    const storageLogger = logger.component("storage");
+    storageLogger.info("Opened the data folder", {
       path: settings.values.dataPath,
       node_id: nodeId,
       topics: broker.topics.size,
@@ -308,7 +308,7 @@ export class Service {
       torn_bytes: opening.tornBytes,
     });
     for (const { position, bytes, reason } of opening.damage) {
-      logger.error("The log is damaged; what is good around it is served", {
+      storageLogger.error("The log is damaged; what is good around it is served", {
         position,
         bytes,
         reason,

@@ -20,6 +20,8 @@ export const CONFIG_VALUE_BYTES_MAX = 64 * 1024;
 export interface ConfigAccess {
   /** A value as it is answered: JSON, or text as it is. */
   get(option: string): { readonly body: string; readonly json: boolean } | undefined;
+  /** A value as a flag takes it, so that `change` takes it back. */
+  text?(option: string): string | undefined;
   /** Changes a setting to what the body of a request says, or says why not. */
   change(option: string, body: string): ConfigRefusal | null;
 }

@@ -88,6 +88,9 @@ class TemporaryLevel {
   }
 
   get #current(): string {
+    // What the option answers is a number, as in nsqd, which no level is set to.
+    const text = this.#config.text?.(OPTION);
+    if (text !== undefined) return text;
     const value = this.#config.get(OPTION);
     if (value === undefined) throw new HttpError(404, "NOT_FOUND");
     return value.json ? String(JSON.parse(value.body)) : value.body;

@@ -3,7 +3,6 @@
  * output, authorization, TLS files and the listener of HTTP, with the settings of TLS and
  * authorization.
  */
-export * from "./access_log.ts";
 export * from "./authorization_settings.ts";
 export * from "./connection_layers.ts";
 export * from "./door_metrics.ts";

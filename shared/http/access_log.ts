@@ -5,9 +5,10 @@
  * business; a path that matches none is told as `none`. While debug is off it costs one look at the
  * level.
  */
-import type { Clock } from "../runtime/mod.ts";
+import type { Clock, ServeHttpOptions } from "../runtime/mod.ts";
 import type { Logger } from "../telemetry/mod.ts";
-import type { HttpHandler } from "./http_listener.ts";
+
+type HttpHandler = ServeHttpOptions["handler"];
 
 /** What the log of requests stands on. */
 export interface AccessLogSeams {
