@@ -205,7 +205,11 @@ stage(
       }
       equal(
         await stage.ask(method, path, { ...asked, token: `${rule.scope}~/~/` }),
-        name === "POST /v1/storage/scrub" ? "202" : name.endsWith("/:id") ? "400 INVALID_ID" : "200",
+        name === "POST /v1/storage/scrub"
+          ? "202"
+          : name.endsWith("/:id")
+          ? "400 INVALID_ID"
+          : "200",
         name,
       );
     }
