@@ -44,6 +44,8 @@ export class FakeBroker {
   /** Bodies in the order they were stored, by topic. */
   readonly stored = new Map<string, string[]>();
   repeats = 0;
+  /** Connections that were made to it. */
+  connectionCount = 0;
   /** Commands, in short: `SPUB t 0`. */
   readonly seen: string[] = [];
   deed: () => Deed = () => "ok";
@@ -104,6 +106,7 @@ export class FakeBroker {
       const connection = await listener.accept();
       if (connection === null) return;
       this.#connections.add(connection);
+      this.connectionCount++;
       void this.#serve(connection).catch(() => {}).finally(() => {
         this.#connections.delete(connection);
         connection.close();

@@ -78,6 +78,8 @@ export interface LaneOwner {
 /** The first pause after a connection that could not be made; each is twice the one before. */
 export const RETRY_MS_MIN = 50;
 export const RETRY_MS_MAX = 2_000;
+/** A connection that ended sooner, with nothing confirmed, is no reason to connect again at once. */
+const STEADY_MS = 1_000;
 /** A lane that nobody has used for so long is closed, unless it is eager. */
 export const IDLE_MS_MAX = 10_000;
 
@@ -106,7 +108,12 @@ export class Lane {
   #unanswered: LaneEntry[] = [];
   #isEager: boolean;
   #deduplicates = false;
+  /** Connections in a row that could not be made, or were of no use. */
   #failures = 0;
+  /** Not before, monotonic ms, is a connection made again. */
+  #notBeforeMs = 0;
+  #upSinceMs = 0;
+  #confirmedAny = false;
   #timer: Timer | null = null;
   #usedMs: number;
   /** Why there is no connection. */
@@ -158,7 +165,7 @@ export class Lane {
     if (this.#state === "up") return this.#send(entry);
     if (this.#state === "closed") return this.#notSent(entry, "the broker is left");
     this.#queued.push(entry);
-    if (this.#state === "idle") this.#connect();
+    if (this.#state === "idle") this.#connectLater();
   }
 
   /** Connects no more than what is on it needs. */
@@ -216,7 +223,8 @@ export class Lane {
     this.#connection = connection;
     this.#state = "up";
     this.#deduplicates = connection.deduplicates;
-    this.#failures = 0;
+    this.#upSinceMs = this.#seams.clock.monoMs();
+    this.#confirmedAny = false;
     this.#reason = "";
     connection.onEnd = (error) => this.#ended(connection, error?.message ?? "closed");
     // It may have ended before it was looked at.
@@ -227,8 +235,7 @@ export class Lane {
     this.#queued = [];
     for (const entry of again) {
       if (entry.isOver) continue;
-      if (connection.deduplicates) this.#send(entry);
-      else entry.settled(unknowable("the broker does not know repeats"));
+      this.#send(entry);
     }
     for (const entry of fresh) if (!entry.isOver) this.#send(entry);
     this.#owner.laneChanged(this, "");
@@ -261,6 +268,8 @@ export class Lane {
     this.#reason = reason;
     this.#timer?.cancel();
     this.#timer = null;
+    const livedMs = this.#seams.clock.monoMs() - this.#upSinceMs;
+    this.#failures = this.#confirmedAny || livedMs >= STEADY_MS ? 0 : this.#failures + 1;
     this.#pause();
     this.#owner.laneChanged(this, reason);
   }
@@ -279,18 +288,30 @@ export class Lane {
 
   /** Connects again after a while, if anything wants it. */
   #pause(): void {
-    if (!this.#isWanted) return this.#rest();
-    this.#state = "waiting";
     const base = this.#failures === 0
       ? RETRY_MS_MIN / 2
       : Math.min(RETRY_MS_MAX, RETRY_MS_MIN * 2 ** (this.#failures - 1));
-    const delayMs = base / 2 + randomBelow(this.#seams.random, Math.ceil(base));
-    this.#timer = this.#seams.clock.setTimer(delayMs, () => this.#connect());
+    const { random, clock } = this.#seams;
+    this.#notBeforeMs = clock.monoMs() + base / 2 + randomBelow(random, Math.ceil(base));
+    if (this.#isWanted) this.#connectLater();
+    else this.#rest();
+  }
+
+  /** Connects as soon as that may be. */
+  #connectLater(): void {
+    const { clock } = this.#seams;
+    const delayMs = this.#notBeforeMs - clock.monoMs();
+    if (delayMs <= 0) return this.#connect();
+    this.#state = "waiting";
+    this.#timer = clock.setTimer(delayMs, () => this.#connect());
   }
 
   #send(entry: LaneEntry): void {
     const connection = this.#connection!;
     const { publish } = entry;
+    if (entry.mayBeThere && !connection.deduplicates) {
+      return entry.settled(unknowable("the broker does not know repeats"));
+    }
     const { clock } = this.#seams;
     if (connection.outstandingCount === 0) this.#progressMs = clock.monoMs();
     const { topic, isBatch, body, dueWallMs } = publish;
@@ -307,16 +328,16 @@ export class Lane {
   #answered(connection: ProducerConnection, entry: LaneEntry, outcome: PublishOutcome): void {
     if (outcome === "confirmed") {
       this.#progressMs = this.#seams.clock.monoMs();
+      this.#confirmedAny = true;
       if (!entry.isOver) entry.settled(CONFIRMED);
       return;
     }
-    const known = outcomeOf(outcome, connection.deduplicates);
+    const known = outcomeOf(outcome, connection.deduplicates, entry.mayBeThere);
     if (errorCodeOf(outcome.serverText ?? "") === "E_THROTTLED") {
       this.#owner.laneThrottled(this, outcome.serverText ?? "");
     }
     if (entry.isOver) return;
-    const isDecided = known !== null && !(known.kind === "elsewhere" && entry.mayBeThere);
-    if (isDecided) return entry.settled(known);
+    if (known !== null) return entry.settled(known);
     if (this.#state === "closed") return;
     entry.mayBeThere = true;
     if (!this.#options.keepsUnanswered) {
@@ -345,11 +366,17 @@ export class Lane {
 const FRAME_BYTES_MAX = 64 * 1024;
 
 /** What an answer, or none, comes to; null while it is to be asked for again. */
-function outcomeOf(error: PublishError, deduplicates: boolean): LaneOutcome | null {
+function outcomeOf(
+  error: PublishError,
+  deduplicates: boolean,
+  mayBeThere: boolean,
+): LaneOutcome | null {
   const text = error.serverText ?? error.message;
   const code = errorCodeOf(error.serverText ?? "");
   if (error.outcome === "refused") {
-    return ELSEWHERE_CODES.includes(code) ? elsewhere(text) : { kind: "poison", text };
+    // What a refusal says is of this sending; of the one before nobody knows.
+    if (ELSEWHERE_CODES.includes(code)) return mayBeThere ? null : elsewhere(text);
+    return mayBeThere ? unknowable(text) : { kind: "poison", text };
   }
   if (code === "E_SEQUENCE_TOO_OLD" || !deduplicates) return unknowable(text);
   return null;

@@ -129,6 +129,7 @@ Deno.test("Lane that is eager connects at once, and again when its connection en
   const stage = new Stage({ isEager: true });
   await settle();
   equal(stage.lane.isUp, true);
+  await stage.clock.run(1_000);
   stage.broker.down();
   await settle();
   equal(stage.lane.isUp, false);
@@ -358,10 +359,28 @@ Deno.test("Lane waits longer after each connection that it cannot make, within b
     stage.lane.hurry();
     await settle();
     equal(stage.lane.isUp, true, "it tries at once when something says so");
-    // The next pause is short again.
+    // The next pause is short again, once the connection has lived for a while.
+    await stage.clock.run(1_000);
     stage.broker.down();
     await settle();
     ok((stage.clock.nextTimerMs ?? Infinity) <= RETRY_MS_MIN);
+    await stage.close();
+  }
+});
+
+Deno.test("Lane whose connections are of no use pauses between them, also for what is sent anew", async () => {
+  for (const deed of ["lost", "closing"] as const) {
+    const stage = new Stage({ keepsUnanswered: false });
+    stage.broker.deed = () => deed;
+    for (let at = 0; at < 200; at++) {
+      stage.send("a");
+      await settle();
+    }
+    ok(stage.broker.seen.length <= 200, `${stage.broker.seen.length}`);
+    const before = stage.broker.connectionCount;
+    ok(before <= 2, `${before} connections with no time passing`);
+    await stage.clock.run(10_000);
+    ok(stage.broker.connectionCount <= before + 8);
     await stage.close();
   }
 });

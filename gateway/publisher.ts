@@ -83,6 +83,8 @@ export class Publisher {
     spooledForBroker: 0,
   };
   messageCount = 0;
+  /** Called when something has gone into the spool. */
+  onSpooled: () => void = () => {};
   /** From a publish's receipt to its outcome, seconds. */
   readonly durations = new Histogram(LATENCY_BOUNDS_SECONDS);
   readonly #options: PublisherOptions;
@@ -149,6 +151,7 @@ export class Publisher {
     const sequence = this.#spoolSequences.next(topic);
     const publish = { topic, isBatch, messageCount, body, dueWallMs, producer, sequence };
     await this.#spool.append(publish, null);
+    this.onSpooled();
   }
 
   /** There may be a broker again: what waits goes on. */
@@ -279,7 +282,10 @@ export class Publisher {
     transit.isOver = true;
     invariant(this.#spool !== null, "what is spooled has a spool");
     this.#spool.append(transit.publish, broker).then(
-      () => this.#finish(transit, SPOOLED),
+      () => {
+        this.#finish(transit, SPOOLED);
+        this.onSpooled();
+      },
       (error) => {
         if (!(error instanceof SpoolRefusal)) throw error;
         refused(error);

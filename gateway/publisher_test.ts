@@ -300,6 +300,17 @@ Deno.test("poison is told to its producer, and what was behind it goes on", asyn
   await stage.close();
 });
 
+Deno.test("a repeat that is refused as poison may be stored all the same: it is ambiguous", async () => {
+  const stage = new Stage(1);
+  await settle();
+  const deeds: Deed[] = ["stored, no answer", "bad message"];
+  stage.world.brokers[0]!.deed = () => deeds.shift() ?? "ok";
+  stage.publish("a");
+  await stage.world.clock.run(2_000);
+  equal([stage.stored, stage.outcomes.get("a")], [["a"], "ambiguous"]);
+  await stage.close();
+});
+
 Deno.test("an nsqd gets plain commands, and without its answer nobody knows", async () => {
   const stage = new Stage(1);
   stage.world.brokers[0]!.deduplicates = false;

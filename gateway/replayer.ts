@@ -25,8 +25,10 @@ export const HELD_MAX = 1_024;
 export const HELD_BYTES_MAX = 8 * 2 ** 20;
 /** What the reason begins with of an entry that its broker may have. */
 export const AMBIGUOUS = "ambiguous: ";
-/** How often it is looked at again, while there is something, when nobody says that anything changed. */
+/** How often it is looked at again when nobody says that anything changed. */
 const LOOK_MS = 250;
+/** How long a stop waits for what is being decided. */
+const STOP_MS_MAX = 1_000;
 /** Topics whose broker is remembered. */
 const TOPICS_MAX = 100_000;
 
@@ -105,11 +107,17 @@ export class Replayer {
     this.#wake?.();
   }
 
-  /** Resolves when nothing is sent any more. What has no answer by then is sent again at the next start. */
+  /**
+   * Resolves when nothing is sent any more. What has no answer by then is sent again at the next start. A
+   * decision that waits for room on a full disk is not waited for: nothing is sent after it.
+   */
   async stop(): Promise<void> {
     this.#stopped = true;
     this.wake();
-    await this.#running;
+    const late = Promise.withResolvers<void>();
+    const timer = this.#seams.clock.setTimer(STOP_MS_MAX, late.resolve);
+    await Promise.race([this.#running, late.promise]);
+    timer.cancel();
     this.#flushSettled();
     for (const replay of this.#held) replay.isOver = true;
     this.#held.clear();
@@ -124,11 +132,10 @@ export class Replayer {
   }
 
   #sleep(): Promise<void> {
-    const { clock, spool } = this.#seams;
     return new Promise((resolve) => {
-      const timer = spool.figures.count > 0 ? clock.setTimer(LOOK_MS, () => this.#wake?.()) : null;
+      const timer = this.#seams.clock.setTimer(LOOK_MS, () => this.#wake?.());
       this.#wake = () => {
-        timer?.cancel();
+        timer.cancel();
         this.#wake = null;
         resolve();
       };
@@ -151,13 +158,15 @@ export class Replayer {
       const isUp = link !== null && link.isConnected && link.circuit.state !== "open";
       if (!isUp && !spool.hasAssignedBefore(broker, oldestWallMs)) continue;
       const entries = await spool.takeAssigned(broker, this.#roomCount, HELD_BYTES_MAX);
-      if (entries.length > 0) isBusy = true;
       const late: SpoolEntry[] = [];
       for (const entry of entries) {
         if ((entry.assignedWallMs ?? 0) < oldestWallMs) {
-          await this.#quarantine(entry, `${AMBIGUOUS}${broker} was away for too long`);
-        } else if (isUp) this.#send(entry, link, true);
-        else late.push(entry);
+          const reason = `${AMBIGUOUS}${broker} was away for too long`;
+          if (await this.#quarantine(entry, reason)) isBusy = true;
+        } else if (isUp) {
+          this.#send(entry, link, true);
+          isBusy = true;
+        } else late.push(entry);
       }
       if (late.length > 0) spool.putBack(late);
     }
@@ -200,6 +209,7 @@ export class Replayer {
       spool.putBack(chosen.map(({ entry }) => entry));
       return false;
     }
+    if (this.#stopped) return false;
     for (const { entry, link } of chosen) this.#send(entry, link, false);
     return chosen.length > 0;
   }
@@ -264,12 +274,14 @@ export class Replayer {
     this.wake();
   }
 
-  async #quarantine(entry: SpoolEntry, reason: string): Promise<void> {
+  /** Returns whether that could be done; if not, the entry stays where it is. */
+  async #quarantine(entry: SpoolEntry, reason: string): Promise<boolean> {
     const { spool, logger } = this.#seams;
     const { topic } = entry.publish;
     try {
       await spool.quarantine(entry, reason);
       logger.error("A spooled publish is in quarantine", { id: entry.position, topic, reason });
+      return true;
     } catch (error) {
       logger.error("A spooled publish stays in the spool: it cannot be put in quarantine", {
         id: entry.position,
@@ -278,6 +290,7 @@ export class Replayer {
         error: error instanceof Error ? error : String(error),
       });
       spool.putBack([entry]);
+      return false;
     }
   }
 }

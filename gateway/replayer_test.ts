@@ -300,6 +300,64 @@ Deno.test("what an nsqd may have is not sent again: it goes to the quarantine", 
   await world.close();
 });
 
+Deno.test("what an nsqd may have is not sent again by the next life either", async () => {
+  const world = new SpoolWorld(1);
+  const [broker] = world.brokers;
+  broker!.deduplicates = false;
+  broker!.deed = () => "stored, silent";
+  const first = await Life.start(world);
+  await first.append("m0");
+  first.replayer.start();
+  await world.clock.run(100);
+  await first.crash();
+  broker!.deed = () => "ok";
+  const second = await Life.start(world);
+  second.replayer.start();
+  await world.clock.run(5_000);
+  equal(broker!.bodies("t"), ["m0"]);
+  equal([...(await second.quarantine()).keys()], ["m0"]);
+  await second.stop();
+  await world.close();
+});
+
+Deno.test("what the quarantine has no room for is looked at now and then, and holds up nobody", async () => {
+  const world = new SpoolWorld(2);
+  const [away, other] = world.brokers;
+  away!.down();
+  const life = await Life.start(world, {
+    replayer: { dedupWindowMs: 1_000 },
+    spool: { quarantineMax: 0 },
+  });
+  let looks = 0;
+  const take = life.spool.takeAssigned.bind(life.spool);
+  life.spool.takeAssigned = (...args) => {
+    looks++;
+    return take(...args);
+  };
+  await life.append("old", "t", away!.id);
+  life.replayer.start();
+  await world.clock.run(5_000);
+  await life.append("new", "u");
+  await world.clock.run(5_000);
+  ok(looks < 200, `${looks} looks in 10 s`);
+  equal(other!.bodies("u"), ["new"]);
+  await life.stop();
+  await world.close();
+});
+
+Deno.test("asleep, it notices what comes for a broker that is there", async () => {
+  const world = new SpoolWorld(1);
+  const [broker] = world.brokers;
+  const life = await Life.start(world);
+  life.replayer.start();
+  await world.clock.run(60_000);
+  await life.append("m0", "t", broker!.id);
+  await world.clock.run(1_000);
+  equal(broker!.bodies("t"), ["m0"]);
+  await life.stop();
+  await world.close();
+});
+
 Deno.test("what may be at a broker for longer than it remembers producers is not sent any more", async () => {
   const world = new SpoolWorld(2);
   const life = await Life.start(world, { replayer: { dedupWindowMs: 60_000 } });

@@ -140,11 +140,12 @@ export class Gateway {
       this.publisher.brokersChanged();
       this.#replayer?.wake();
     };
+    this.publisher.onSpooled = () => this.#replayer?.wake();
     const handshakes = new Handshakes(clock);
     this.tcp = new TcpServer(parts.listener, {
       clock,
       connectionsMax: values.connectionsMax,
-      closeMsMax: values.shutdownTimeoutMs / 2 + CLOSE_MS_MAX,
+      closeMsMax: closeMsMax(values),
       open: (connection, onClose) =>
         new Session(connection, this.#sessionOptions(handshakes), {
           publisher: this.publisher,
@@ -289,10 +290,21 @@ export class Gateway {
     this.#lag.stop();
     await this.#authorization.close();
     const left = this.#spoolHealth();
-    await this.spool?.close();
+    await this.#closeSpool();
     if (left !== null && left.depth > 0) {
       logger.warn("Publishes are left in the spool; they go to brokers at the next start", {
         ...left,
+      });
+    }
+  }
+
+  /** A disk that is full or has failed keeps nobody from stopping; what was settled may come again. */
+  async #closeSpool(): Promise<void> {
+    try {
+      await this.spool?.close();
+    } catch (error) {
+      this.#seams.logger.error("The spool could not be written to its end", {
+        error: error instanceof Error ? error : String(error),
       });
     }
   }
@@ -332,6 +344,7 @@ export class Gateway {
       bodyBytesMax: values.maxBodySizeBytes,
       deferMsMax: values.maxDeferTimeoutMs,
       connectionBytesMax: values.connectionPublishBytesMax,
+      closeMsMax: closeMsMax(values),
       authorization: authorizer.isRequired ? { authorizer, rechecks: false } : null,
       tls: tls === null ? null : {
         settings: () => tls.settings,
@@ -406,6 +419,11 @@ interface Parts {
   readonly spool: Spool | null;
   readonly listener: Awaited<ReturnType<typeof listenNsq>>;
   readonly tunnelListener: Awaited<ReturnType<typeof listenNsq>> | null;
+}
+
+/** Publishes have an outcome after half of the shutdown's time; then it is to be read. */
+function closeMsMax(values: GatewayValues): number {
+  return values.shutdownTimeoutMs / 2 + CLOSE_MS_MAX;
 }
 
 /** Clocks of brokers and of this process differ a little. */

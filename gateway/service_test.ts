@@ -157,7 +157,7 @@ Deno.test("stopping answers what a broker is still to answer, and refuses nothin
 
 Deno.test("stopping spools after half of its time what has no answer, for the broker that may have it", async () => {
   const machine = new Machine();
-  const flags = ["--data-path=/data", "--publish-timeout=1h", "--shutdown-timeout=16s"];
+  const flags = ["--data-path=/data", "--publish-timeout=1h"];
   const first = await machine.ready(...flags);
   machine.broker.deed = () => "stored, no answer";
   const client = await machine.connect(pub("maybe"));
@@ -165,7 +165,7 @@ Deno.test("stopping spools after half of its time what has no answer, for the br
   machine.broker.down();
   const asking = machine.fetch("POST", "/pub?topic=u", "never");
   const stopping = first.stop();
-  await machine.clock.run(7_900);
+  await machine.clock.run(12_400);
   equal(client.take(), []);
   await machine.clock.runUntil(stopping, 20_000);
   equal([client.take(), client.isOver], [["OK"], true]);

@@ -86,6 +86,8 @@ export interface SessionOptions {
   readonly deferMsMax: number;
   /** Bytes of publishes of one connection without an outcome. */
   readonly connectionBytesMax: number;
+  /** How long a connection that is to be closed waits for its answers. */
+  readonly closeMsMax: number;
   /** `null` when there is no certificate. */
   readonly tls: TlsDoor | null;
   /** How clients are authorized; everybody may publish when null. */
@@ -148,7 +150,11 @@ export class Session implements NsqLinkOwner, TcpSession {
     this.#link = new NsqLink(
       connection,
       this,
-      { ...seams, flushLater: (link) => queueMicrotask(() => link.flush()) },
+      {
+        ...seams,
+        flushLater: (link) => queueMicrotask(() => link.flush()),
+        closeMsMax: options.closeMsMax,
+      },
       (outbox) => new OrderedReplies(outbox),
     );
     const { authorization } = options;

@@ -82,6 +82,7 @@ class Stage {
             bodyBytesMax: BODY_BYTES_MAX,
             deferMsMax: 60_000,
             connectionBytesMax: CONNECTION_BYTES_MAX,
+            closeMsMax: 15_000,
             tls: null,
             authorization: null,
           },

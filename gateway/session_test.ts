@@ -94,6 +94,7 @@ class Stage {
             bodyBytesMax: 8 * 2 ** 20,
             deferMsMax: 60_000,
             connectionBytesMax: 2 ** 24,
+            closeMsMax: 15_000,
             tls: null,
             authorization: null,
             ...options,

@@ -13,6 +13,7 @@ export const TARGETS: Readonly<Record<string, string>> = {
   "patterns": "shared/authorization/pattern_test.ts",
   "broker-http": "broker/server/http_fuzz_test.ts",
   "http-sockets": "broker/server/http_socket_fuzz_test.ts",
+  "gateway-session": "gateway/session_fuzz_test.ts",
   "session": "broker/server/session_fuzz_test.ts",
   "tls": "shared/runtime/system_tls_fuzz_test.ts",
   "discovery-http": "discovery/http_fuzz_test.ts",
