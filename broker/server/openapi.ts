@@ -12,6 +12,7 @@ import { MANAGE_OPERATIONS } from "./openapi_manage.ts";
 import { MESSAGE_OPERATIONS } from "./openapi_messages.ts";
 import { NODE_OPERATIONS } from "./openapi_node.ts";
 import { NSQ_OPERATIONS } from "./openapi_nsq.ts";
+import type { Operation, Operations } from "./openapi_operation.ts";
 import { object, type Schema, TEXT } from "./openapi_schema.ts";
 import { NODE_SCHEMAS } from "./openapi_node_schemas.ts";
 import { STATS_OPERATIONS, STATS_SCHEMAS } from "./openapi_stats.ts";

@@ -1,5 +1,5 @@
 /** Management, for the description of the HTTP API. */
-import type { Operation, Operations } from "./openapi.ts";
+import type { Operation, Operations } from "./openapi_operation.ts";
 import { POLICY_CHANGES } from "./openapi_node.ts";
 import {
   array,

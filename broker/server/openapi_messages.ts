@@ -1,5 +1,5 @@
 /** Single messages of a channel, and the log level, for the description of the HTTP API. */
-import type { Operations } from "./openapi.ts";
+import type { Operations } from "./openapi_operation.ts";
 import {
   array,
   BOOLEAN,

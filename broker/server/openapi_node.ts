@@ -1,5 +1,5 @@
 /** The native routes about the broker as a whole, for the description of the HTTP API. */
-import type { Operations } from "./openapi.ts";
+import type { Operations } from "./openapi_operation.ts";
 import {
   array,
   BOOLEAN,

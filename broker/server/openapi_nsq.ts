@@ -1,5 +1,5 @@
 /** nsqd's routes, for the description of the HTTP API. */
-import type { Operation, Operations, Parameter } from "./openapi.ts";
+import type { Operation, Operations, Parameter } from "./openapi_operation.ts";
 import {
   ANY,
   array,

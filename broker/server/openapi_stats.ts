@@ -1,5 +1,5 @@
 /** Statistics and observations, for the description of the HTTP API. */
-import type { Operations, Parameter } from "./openapi.ts";
+import type { Operations, Parameter } from "./openapi_operation.ts";
 import { BUDGETS, CAPABILITY_LIMITS, DATA_LEVELS } from "./openapi_node_schemas.ts";
 import { POLICY_FIELDS } from "./openapi_node.ts";
 import { CLIENT, LATENCY } from "./openapi_nsq.ts";

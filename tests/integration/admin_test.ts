@@ -225,6 +225,24 @@ test("move goes on until nothing waits, or as many are moved as were asked for",
   });
 });
 
+test("the log level of a whole broker is told in words, and goes back by itself", async (stage) => {
+  const ask = async (method: string, body?: object) => {
+    const { askHttp } = stage;
+    const url = "http://broker:4151/v1/log-level";
+    const bytes = body && new TextEncoder().encode(JSON.stringify(body));
+    const question = { method: method as "GET", url, headers: {}, ...(bytes && { body: bytes }) };
+    const bounds = { connectTimeoutMs: 1000, timeoutMs: 1000, bodyBytesMax: 1000 };
+    const answer = await askHttp(question, bounds);
+    return JSON.parse(new TextDecoder().decode(answer.body));
+  };
+  const info = { level: "info", until_ms: null, then: null };
+  equal(await ask("GET"), info);
+  const debug = await ask("PUT", { level: "debug,http=warn", for_ms: 5000 });
+  equal([debug.level, debug.then], ["debug,http=warn", "info"]);
+  await stage.clock.run(5000);
+  equal(await ask("GET"), info);
+});
+
 test("what cannot be asked, or is no answer of a broker, ends with 2", async (stage) => {
   const rows = [
     ["connection refused", "Cannot ask broker:4151: connection refused\n"],
