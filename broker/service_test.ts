@@ -770,3 +770,23 @@ Deno.test("a service takes changed grants without a restart, and stops watching 
   equal(await machine.ask("POST", "/pub?topic=t", "a", "second"), "OK");
   await machine.stop(service, client);
 });
+
+Deno.test("a client that has said who it is has one rate of publishes, wherever it comes from", async () => {
+  const machine = new Machine();
+  const allow = [{ scopes: ["publish"], topics: ["*"] }];
+  const identity = ["shop", "mail"].map((name) => ({ name, token: `token-${name}`, allow }));
+  await machine.simDisk.makeDirectory("/etc");
+  const text = JSON.stringify({ identity });
+  await replaceFile(machine.simDisk, "/etc/grants", utf8Bytes(text));
+  const service = await machine.start("--grants-file=/etc/grants", "--client-publish-rate=2");
+  const auth = (name: string) => encodeAuth(utf8Bytes(`token-${name}`));
+  const shop = await machine.connect(auth("shop"), pub("t", "a"));
+  equal(await machine.ask("POST", "/pub?topic=t", "a", "token-shop"), "OK");
+  match(await machine.ask("POST", "/pub?topic=t", "a", "token-shop"), /THROTTLED/);
+  const mail = await machine.connect(auth("mail"), pub("t", "a"), pub("t", "a"));
+  equal(mail.take().slice(1), ["OK", "OK"]);
+  await shop.send(pub("t", "a"));
+  equal(shop.take().slice(1), ["OK", "E_THROTTLED PUB the client publishes too fast", "end"]);
+  shop.close();
+  await machine.stop(service, mail);
+});

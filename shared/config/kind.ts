@@ -105,8 +105,6 @@ export function boolean(): Kind<boolean> {
 export interface ChoiceOptions {
   /** What the flag without a value stands for. */
   readonly bare?: string;
-  /** `/config` answers the place in the list, from 1, as nsqd does for its log level. */
-  readonly numbered?: boolean;
 }
 
 /** One word of a fixed list, in any case. */
@@ -125,10 +123,7 @@ export function choice<const W extends string>(
     fromDocument: (value) =>
       typeof value === "string" || typeof value === "boolean" ? parse(String(value)) : undefined,
     show: (value) => value,
-    toOption: (value) =>
-      options.numbered === true
-        ? { body: String(words.indexOf(value) + 1), json: true }
-        : { body: value, json: false },
+    toOption: (value) => ({ body: value, json: false }),
   };
 }
 
