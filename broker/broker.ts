@@ -614,7 +614,7 @@ export class Broker implements ChannelEffects {
   async close(): Promise<void> {
     this.#stop();
     await this.drain.settled();
-    await this.management.settled();
+    await this.management.close();
     await this.#care.stop();
     await this.audit.close();
     await this.storage.close();
@@ -624,7 +624,7 @@ export class Broker implements ChannelEffects {
   async abandon(): Promise<void> {
     this.#stop();
     await this.drain.settled();
-    await this.management.settled();
+    await this.management.close();
     await this.#care.abandon();
     await this.audit.abandon();
     await this.storage.abandon();

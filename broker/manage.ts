@@ -123,6 +123,7 @@ export class Management {
   readonly #done = new Map<string, DoneOperation>();
   readonly #underWay = new Map<string, UnderWay>();
   #count = 0;
+  #isClosed = false;
   #journal: ManagementJournal | null = null;
 
   constructor(broker: ManageBroker, clock: Clock) {
@@ -155,8 +156,12 @@ export class Management {
     return this.#count;
   }
 
-  /** Resolves when nothing is being written any more. */
-  async settled(): Promise<void> {
+  /**
+   * Writes nothing any more once this has resolved. An operation under way is as one that a crash ends: its
+   * answer is not remembered.
+   */
+  async close(): Promise<void> {
+    this.#isClosed = true;
     await this.#journal?.settled();
   }
 
@@ -249,6 +254,7 @@ export class Management {
   ): Promise<void> {
     if (entries.length === 0) return;
     try {
+      if (this.#isClosed) throw new DiskError("closed", "The broker has stopped");
       await this.#journal?.append(entries);
     } catch (error) {
       if (!(error instanceof DiskError)) throw error;

@@ -1,6 +1,6 @@
 /** Operations of management and tombstones through power cuts at any write. */
 import { deepStrictEqual as equal, ok } from "node:assert/strict";
-import { SeededRandom, SimClock, SimDisk } from "@sluice/shared/testing";
+import { SeededRandom, settle, SimClock, SimDisk } from "@sluice/shared/testing";
 import type { Broker } from "./broker.ts";
 import { type ManageRequest, OPERATIONS_MAX } from "./manage.ts";
 import { LINES_MAX, MANAGEMENT_FILE, ManagementJournal } from "./manage_journal.ts";
@@ -177,6 +177,30 @@ Deno.test("only so many answers are remembered, the newest, over a restart too",
   }
   equal((await broker.management.run(asked(9), () => PLACE)).repeated, false);
   await broker.close();
+});
+
+Deno.test("an operation that ends after the broker has stopped writes nothing to the folder", async () => {
+  const simDisk = new SimDisk();
+  const disk = new HeldDisk(simDisk);
+  const clock = new SimClock();
+  const broker = await openBroker(disk, clock);
+  const release = disk.hold();
+  const asked = request({ operationId: "first-first-first" });
+  const answer = broker.management.run(asked, () => PLACE);
+  await settle();
+  const closing = broker.close();
+  await settle();
+  release();
+  await clock.runUntil(closing, 10_000);
+  equal((await answer).changed, true);
+  equal(simDisk.files().filter((path) => path.includes(MANAGEMENT_FILE)), []);
+  const again = await openBroker(disk, clock);
+  equal(await again.management.run(asked, () => PLACE), {
+    ...PLACE,
+    changed: false,
+    repeated: false,
+  });
+  await again.close();
 });
 
 Deno.test("an answer that cannot be recorded is given, a tombstone that cannot be is not", async () => {

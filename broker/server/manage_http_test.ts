@@ -1,13 +1,13 @@
 /** Management over HTTP, and what a tombstone does to publishers and consumers. */
 import { deepStrictEqual as equal, match, ok } from "node:assert/strict";
-import { encodeSub } from "@sluice/shared/protocol";
+import { encodeIdentify, encodeSub } from "@sluice/shared/protocol";
 import { SeededRandom, settle } from "@sluice/shared/testing";
 import { nsqHttp } from "@sluice/shared/http";
 import { HttpPublisher } from "./http_publish.ts";
 import { worldHttpOptions } from "./http_world_test.ts";
 import { manageRoutes } from "./manage_http.ts";
 import { RegistryRevision } from "./registry_http.ts";
-import { pub, World, type WorldOptions } from "./world_test.ts";
+import { pub, sized, World, type WorldOptions } from "./world_test.ts";
 
 type Document = ReturnType<typeof JSON.parse>;
 
@@ -213,6 +213,16 @@ test("a tombstone keeps a topic away from publishers, consumers and requests unt
   equal((await stage.ask("GET", "/v1/manage/tombstones"))[1].tombstones, []);
   equal(await stage.ask("POST", "/pub?topic=t", "b"), [200, "OK"]);
 });
+
+test("a producer that has named itself is told that nothing is stored", async (stage) => {
+  const { world } = stage;
+  await stage.manage("topics", "tombstone", { topic: "t", tombstone_ms: 60_000 });
+  const identify = { feature_negotiation: true, sluice_producer: "0123456789abcdef".repeat(2) };
+  const producer = await world.client(encodeIdentify(identify));
+  producer.take();
+  await producer.send(sized("SPUB t 1\n", new TextEncoder().encode("a")));
+  equal(producer.take(), ["E_THROTTLED SPUB topic is tombstoned", "end"]);
+}, { identify: { producers: true } });
 
 test("a tombstone of a channel leaves its topic alone, and one of 0 ms ends it", async (stage) => {
   const { world } = stage;
