@@ -270,11 +270,14 @@ Deno.test("a handshake that fails costs its own connection only", async () => {
   const failed = Promise.reject(new ConnectionError("no"));
   failed.catch(() => {});
   tls.answer = failed;
-  await World.use(tls.world(), async (world) => {
+  const lines: string[] = [];
+  await World.use(tls.world({ log: (line) => lines.push(line) }), async (world) => {
     const peer = await Peer.connect(world, TLS);
     ok((await peer.next()).startsWith("{"));
     equal(await peer.next(), "end");
     peer.connection.close();
+    const { message, reason, error } = JSON.parse(lines.at(-1) ?? "{}");
+    equal([message, reason, error], ["Connection closed", "tls_failure", "no"]);
     equal(tls.door.handshakes.failedCount, 1);
     tls.answer = Promise.resolve();
     const other = await Peer.connect(world, TLS);
@@ -287,11 +290,13 @@ Deno.test("a handshake that fails costs its own connection only", async () => {
 Deno.test("an upgrade that takes too long ends the connection", async () => {
   const tls = new FakeTls();
   tls.answer = new Promise(() => {});
-  await World.use(tls.world(), async (world) => {
+  const lines: string[] = [];
+  await World.use(tls.world({ log: (line) => lines.push(line) }), async (world) => {
     const peer = await Peer.connect(world, TLS);
     await peer.next();
     await world.clock.run(UPGRADE_MS_MAX);
     equal(await peer.next(), "end");
+    equal(JSON.parse(lines.at(-1) ?? "{}").reason, "tls_failure");
     equal(world.server.sessions.size, 0);
     peer.connection.close();
   });
