@@ -24,41 +24,24 @@
  * How answers are sent and how the connection ends is the link's: see `session_link.ts`.
  */
 import {
-  authDisabled,
-  badProtocol,
   batchNotWhole,
-  checkAuth,
   checkFin,
-  checkMessageSize,
-  checkMpub,
-  checkMpubBodySize,
-  checkPub,
-  checkSessionBodySize,
   checkSub,
   checkTouch,
   CLOSE_WAIT_FRAME,
-  CommandDecoder,
   CommandEvent,
-  type ConnectionSettings,
   consumersExceedLimit,
-  decodeIdentify,
   encodeErrorFrame,
-  encodeResponseFrame,
-  endOfStreamError,
   FRAME_HEADER_BYTES,
   FrameType,
   heartbeatsDisabled,
   identifyFailed,
-  type IdentifyOptions,
   MESSAGE_BODY_OFFSET,
   messageFailed,
   MessageFailure,
   type MessageVerb,
-  MpubScanner,
   nameText,
-  negotiateIdentify,
   OK_FRAME,
-  parseDpub,
   parseMessageId,
   parseRdy,
   parseReq,
@@ -69,32 +52,22 @@ import {
   type PublishVerb,
   type SequencedVerb,
   sequenceTooOld,
-  settingsBeforeIdentify,
   subFailed,
   throttled,
-  tlsRequired,
   unknownCommand,
   Verb,
   writeFrameHeader,
   writeStoredMessageFrame,
   wrongState,
 } from "@sluice/shared/protocol";
-import { type ConnectionError, invariant, type Listener } from "@sluice/shared/runtime";
+import { invariant, type Listener } from "@sluice/shared/runtime";
 import type { LogFields, Logger } from "@sluice/shared/telemetry";
 import {
-  CLEAR,
   type LayeredConnection,
-  needsUpgrade,
-  type NsqLinkOwner,
+  NsqSession,
+  type NsqSessionOptions,
   PENDING,
-  remoteHost,
-  SessionAccess,
-  type SessionAuthorization,
-  type SessionSecurity,
   TcpServer,
-  type TcpSession,
-  type TlsDoor,
-  upgrade,
 } from "@sluice/shared/server";
 import {
   type Broker,
@@ -114,25 +87,17 @@ import type {
 } from "../queue/mod.ts";
 import { LargeBodySource } from "./large_body_source.ts";
 import { PublishTargets } from "./publish_targets.ts";
+import type { ReplyQueue } from "./reply_queue.ts";
 import { SessionLink } from "./session_link.ts";
 
 /** Limits of a session. */
-export interface SessionOptions {
-  readonly identify: IdentifyOptions;
-  readonly messageBytesMax: number;
-  readonly bodyBytesMax: number;
+export interface SessionOptions extends NsqSessionOptions {
   /** Bounds REQ, which is clamped. */
   readonly requeueMsMax: number;
-  /** Bounds DPUB, which is refused above. */
-  readonly deferMsMax: number;
   /** Consumers a channel may have; 0 for any number. Only for the text of the refusal. */
   readonly consumersMax: number;
-  /** `null` when the broker has no certificate. */
-  readonly tls: TlsDoor | null;
   /** The broker's when absent. */
   readonly logger?: Logger;
-  /** How clients are authorized; everybody may do everything when absent. */
-  readonly authorization?: SessionAuthorization | null;
 }
 
 /** What a subscribed session has. */
@@ -150,30 +115,17 @@ const DRAINING = new ProtocolError("E_CLOSING", "the broker drains");
 export const SESSION_STATE = { init: 0, subscribed: 3, closing: 4 } as const;
 
 /** See the module. */
-export class Session implements ConsumerPort, NsqLinkOwner, TcpSession {
-  settings: ConnectionSettings;
-  readonly connectedWallMs: number;
+export class Session extends NsqSession<ReplyQueue, SessionLink> implements ConsumerPort {
   readonly targets = new PublishTargets();
-  readonly connection: LayeredConnection;
-  /** What the client may do; null when everybody may do everything. */
-  readonly access: SessionAccess | null;
 
   readonly #broker: Broker;
   readonly #options: SessionOptions;
   readonly #onClose: (session: Session) => void;
-  readonly #decoder = new CommandDecoder();
-  readonly #mpub: MpubScanner;
-  readonly #link: SessionLink;
   #state: keyof typeof SESSION_STATE = "init";
   #subscription: Subscription | null = null;
-  #verb: Verb = Verb.UNKNOWN;
-  #deferMs = 0;
   #sequence = 0;
   /** Resolves when it is known whether the folder takes producers; null when that is not asked for. */
   #allowing: Promise<void> | null = null;
-  /** The event to handle again once the broker has room. */
-  #retry: CommandEvent | null = null;
-  #stagedBytes = 0;
   /** The large message that is being received, or that an MPUB has come to. */
   #upload: LargeUpload | null = null;
   /** How much of the piece, or of the MPUB's message, the upload has taken. */
@@ -181,8 +133,6 @@ export class Session implements ConsumerPort, NsqLinkOwner, TcpSession {
   /** In the middle of an MPUB that does not fit one group. */
   #walking = false;
   #left = false;
-  /** Only IDENTIFY is taken until there is TLS. */
-  #needsTls: boolean;
 
   constructor(
     broker: Broker,
@@ -190,48 +140,15 @@ export class Session implements ConsumerPort, NsqLinkOwner, TcpSession {
     options: SessionOptions,
     onClose: (session: Session) => void,
   ) {
-    this.#broker = broker;
-    this.connection = connection;
-    this.#options = options;
-    this.#needsTls = options.tls?.required ?? false;
-    this.#onClose = onClose;
-    this.settings = settingsBeforeIdentify(options.identify, connection.remoteAddress);
-    this.#mpub = new MpubScanner(options);
-    this.connectedWallMs = broker.clock.wallMs();
-    this.#link = new SessionLink(broker, connection, this, options.logger ?? broker.logger);
-    const { authorization = null } = options;
-    this.access = authorization && new SessionAccess(
-      authorization,
+    super(
+      connection,
+      options,
       broker.clock,
-      () => ({ remoteIp: remoteHost(connection.remoteAddress), ...this.#security }),
-      (error) => {
-        if (!this.#link.ended) this.#fatal(error);
-      },
+      (owner) => new SessionLink(broker, connection, owner, options.logger ?? broker.logger),
     );
-    this.#settleLink();
-  }
-
-  /** What the handshake has shown of the client. */
-  get #security(): SessionSecurity {
-    const { tls } = this.#options;
-    const { tlsState } = this.connection;
-    if (tls === null || tlsState === null) return CLEAR;
-    const isVerified = tls.settings().clientPolicy === "require-verify";
-    return { isTls: true, commonName: tlsState.commonName, isCertificateVerified: isVerified };
-  }
-
-  /** Whether the connection is closed: nothing is read any more. */
-  get isClosed(): boolean {
-    return this.#link.closed;
-  }
-
-  /** Set while nothing more can be taken; resolves when `receive` may go on. */
-  get blocked(): Promise<void> | null {
-    return this.#link.blocked;
-  }
-
-  get remoteAddress(): string {
-    return this.connection.remoteAddress;
+    this.#broker = broker;
+    this.#options = options;
+    this.#onClose = onClose;
   }
 
   get stateNumber(): number {
@@ -243,46 +160,22 @@ export class Session implements ConsumerPort, NsqLinkOwner, TcpSession {
   }
 
   get writable(): boolean {
-    return this.#link.writable;
+    return this.link.writable;
   }
 
-  /** Takes received bytes; while `blocked` is set afterwards, they are still in use. */
-  receive(buffer: Uint8Array, start: number, end: number): void {
-    if (this.#link.ended) return this.#link.drop(end - start);
-    this.#decoder.feed(buffer, start, end);
-    this.resume();
-  }
-
-  /** The peer sends no more. What it is owed is still written. */
-  endOfStream(): void {
-    if (!this.#link.ended) {
-      const error = endOfStreamError(this.#verb, this.#decoder.position, this.#mpub);
-      this.#link.because("client_closed", error?.logText);
-      if (error !== undefined) this.#link.reply(encodeErrorFrame(error));
-    }
-    this.#link.end(false);
-  }
-
-  /** Takes no more commands and closes once everything so far is answered: the broker stops. */
-  end(): void {
-    this.#link.because("stop");
+  override end(): void {
+    this.link.because("stop");
     // During an upgrade no frame fits in, and all that was published before it has its answer.
-    if (this.settings.producer === null || this.#link.isUpgrading) this.#link.end(false);
+    if (this.settings.producer === null || this.link.isUpgrading) this.link.end(false);
     else this.#endProducer();
-  }
-
-  /** Ends the session at once: what is in flight goes back, what is unanswered stays so. */
-  close(error?: ConnectionError): void {
-    if (error !== undefined) this.#link.because("connection_failed", error.message);
-    this.#link.close();
   }
 
   // ConsumerPort
 
   deliver(message: MessageView, attempts: number): void {
-    const offset = this.#link.reserve(FRAME_HEADER_BYTES + message.length);
+    const offset = this.link.reserve(FRAME_HEADER_BYTES + message.length);
     writeStoredMessageFrame(
-      this.#link.buffer,
+      this.link.buffer,
       offset,
       message.bytes,
       message.start,
@@ -296,15 +189,15 @@ export class Session implements ConsumerPort, NsqLinkOwner, TcpSession {
     }
     if (message.large === null) return;
     const frameBytes = message.length + message.large.body.bytes;
-    writeFrameHeader(this.#link.buffer, offset, FrameType.MESSAGE, frameBytes);
+    writeFrameHeader(this.link.buffer, offset, FrameType.MESSAGE, frameBytes);
     invariant(this.#subscription !== null, "a delivery is to a subscription");
-    this.#link.stream(
+    this.link.stream(
       new LargeBodySource(this.#broker, this.#subscription, message.large, message.sequence),
     );
   }
 
   channelDeleted(): void {
-    this.#link.because("channel_deleted");
+    this.link.because("channel_deleted");
     this.close();
   }
 
@@ -322,92 +215,65 @@ export class Session implements ConsumerPort, NsqLinkOwner, TcpSession {
     };
   }
 
-  writableAgain(): void {
+  override writableAgain(): void {
     const subscription = this.#subscription;
     if (subscription !== null && !this.#left) {
       subscription.channel.writable(subscription.consumer);
     }
   }
 
-  ending(): void {
+  override ending(): void {
     const subscription = this.#subscription;
     if (subscription !== null && !this.#left) subscription.channel.close(subscription.consumer);
   }
 
-  leave(): void {
+  override leave(): void {
     const subscription = this.#subscription;
     if (subscription === null || this.#left) return;
     this.#left = true;
     this.#broker.leave(subscription.topic, subscription.channel, subscription.consumer);
   }
 
-  closed(): void {
-    this.#unstage();
-    this.access?.close();
+  override closed(): void {
+    super.closed();
     this.#onClose(this);
   }
 
-  resume(): void {
-    while (!this.#link.ended) {
-      const event = this.#retry ?? this.#decoder.next();
-      this.#retry = null;
-      switch (event) {
-        case CommandEvent.NEED_MORE:
-          this.#checkPartialMpub();
-          this.#link.blockIfUnread();
-          return;
-        case CommandEvent.MAGIC:
-          break;
-        case CommandEvent.BAD_MAGIC:
-          this.#fatal(badProtocol());
-          break;
-        case CommandEvent.LINE_TOO_LONG:
-          this.#link.end(true);
-          break;
-        case CommandEvent.LINE:
-          this.#link.heard();
-          this.#command();
-          break;
-        case CommandEvent.BODY_SIZE:
-          this.#bodySize();
-          break;
-        case CommandEvent.BODY:
-          this.#body();
-          break;
-        case CommandEvent.BODY_PART:
-          this.#link.heard();
-          this.#bodyPart();
-          break;
-      }
-      if (this.#retry !== null) {
-        const pending = this.#allowing ?? this.access?.pending ?? null;
-        if (pending === null) this.#link.blockForRoom();
-        else this.#link.blockUntil(pending);
-        return;
-      }
-    }
+  // NsqSession
+
+  protected override reply(frame: Uint8Array): void {
+    this.link.reply(frame);
   }
 
-  #command(): void {
-    const { line } = this.#decoder;
-    this.#verb = line.verb;
-    if (this.#needsTls && line.verb !== Verb.IDENTIFY) return this.#fatal(tlsRequired(line));
+  protected override blockForRetry(): void {
+    if (this.#allowing === null) this.link.blockForRoom();
+    else this.link.blockUntil(this.#allowing);
+  }
+
+  protected override takeMemory(bytes: number): boolean {
+    return this.#broker.stage(bytes);
+  }
+
+  protected override giveMemory(bytes: number): void {
+    this.#broker.unstage(bytes);
+  }
+
+  protected override countError({ code }: ProtocolError): void {
+    this.#broker.counters.countError(code);
+  }
+
+  protected override get mayIdentify(): boolean {
+    return this.#state === "init";
+  }
+
+  protected override command(): void {
+    const { line } = this.decoder;
     switch (line.verb) {
       case Verb.FIN:
         return this.#answerMessage(Verb.FIN, checkFin(line));
-      case Verb.PUB:
-        return this.#expectPublish(checkPub(line));
-      case Verb.MPUB:
-        return this.#expectMpub(Verb.MPUB, checkMpub(line));
-      case Verb.DPUB: {
-        const deferMs = parseDpub(line, this.#options.deferMsMax);
-        if (typeof deferMs !== "number") return this.#fatal(deferMs);
-        this.#deferMs = deferMs;
-        return this.#decoder.expectBody();
-      }
       case Verb.SPUB:
       case Verb.SMPUB:
-        if (this.settings.producer === null) return this.#fatal(unknownCommand(line));
+        if (this.settings.producer === null) return this.fatal(unknownCommand(line));
         return this.#expectSequenced(line.verb);
       case Verb.RDY:
         return this.#rdy();
@@ -415,50 +281,22 @@ export class Session implements ConsumerPort, NsqLinkOwner, TcpSession {
         return this.#answerMessage(Verb.REQ, undefined);
       case Verb.TOUCH:
         return this.#answerMessage(Verb.TOUCH, checkTouch(line));
-      case Verb.NOP:
-        return;
       case Verb.SUB:
         return this.#sub();
       case Verb.CLS:
         return this.#cls();
-      case Verb.IDENTIFY:
-        if (this.#state !== "init") return this.#fatal(wrongState(Verb.IDENTIFY));
-        return this.#decoder.expectBody();
-      case Verb.AUTH: {
-        if (this.#state !== "init") return this.#fatal(wrongState(Verb.AUTH));
-        const refusal = checkAuth(line);
-        if (refusal !== undefined) return this.#fatal(refusal);
-        return this.#decoder.expectBody();
-      }
       default:
-        return this.#fatal(unknownCommand(line));
+        return this.fatal(unknownCommand(line));
     }
   }
 
-  #expectPublish(refusal: ProtocolError | undefined): void {
-    if (refusal !== undefined) this.#fatal(refusal);
-    else this.#decoder.expectBody();
-  }
-
-  /** Unlike PUB and DPUB, MPUB is authorized before its body is read, as in nsqd. */
-  #expectMpub(
-    verb: typeof Verb.MPUB | typeof Verb.SMPUB,
-    refusal: ProtocolError | undefined,
-  ): void {
-    if (refusal !== undefined) this.#fatal(refusal);
-    else if (this.#mayPublish(verb, CommandEvent.LINE)) this.#decoder.expectBody();
-  }
-
   #expectSequenced(verb: SequencedVerb): void {
-    const { line } = this.#decoder;
+    const { line } = this.decoder;
     const sequence = parseSequence(verb, line);
-    if (typeof sequence !== "number") return this.#fatal(sequence);
+    if (typeof sequence !== "number") return this.fatal(sequence);
     this.#sequence = sequence;
-    if (verb === Verb.SMPUB) return this.#expectMpub(verb, undefined);
-    const deferMs = parseSpubDefer(line, this.#options.deferMsMax);
-    if (typeof deferMs !== "number") return this.#fatal(deferMs);
-    this.#deferMs = deferMs;
-    this.#decoder.expectBody();
+    if (verb === Verb.SMPUB) this.expectBatch(verb, undefined);
+    else this.expectDeferred(parseSpubDefer(line, this.#options.deferMsMax));
   }
 
   /** Whose publish the command at hand is. */
@@ -474,57 +312,22 @@ export class Session implements ConsumerPort, NsqLinkOwner, TcpSession {
     const topic = this.#knownTarget();
     const end = broker.repeatEnd(topic, origin);
     if (topic === undefined || end === null) return false;
-    this.#unstage();
-    this.#link.confirmAt(end, broker.storage.isRelaxed(topic.state));
+    this.unstage();
+    this.link.confirmAt(end, broker.storage.isRelaxed(topic.state));
     return true;
   }
 
-  /** Whether a publish is authorized. If not yet, `event` is handled again once that is known. */
-  #mayPublish(verb: PublishVerb, event: CommandEvent): boolean {
-    if (this.access === null) return true;
-    const refusal = this.access.checkPublish(verb, this.#decoder.line);
-    if (refusal === null) return true;
-    if (refusal === PENDING) this.#retry = event;
-    else this.#fatal(refusal);
-    return false;
+  /** Has a large body come in pieces, which go on to the log. */
+  protected override beginBody(): boolean {
+    const { verb } = this;
+    if (!isPublish(verb) || !this.#broker.isLarge(this.decoder.bodySize)) return false;
+    this.#beginUpload(verb);
+    return true;
   }
 
-  #bodySize(): void {
-    const { bodySize } = this.#decoder;
-    const { messageBytesMax, bodyBytesMax } = this.#options;
-    let refusal: ProtocolError | undefined;
-    switch (this.#verb) {
-      case Verb.PUB:
-        refusal = checkMessageSize(Verb.PUB, bodySize, messageBytesMax);
-        break;
-      case Verb.DPUB:
-        refusal = checkMessageSize(Verb.DPUB, bodySize, messageBytesMax);
-        break;
-      case Verb.SPUB:
-        refusal = checkMessageSize(Verb.SPUB, bodySize, messageBytesMax);
-        break;
-      case Verb.MPUB:
-      case Verb.SMPUB:
-        refusal = checkMpubBodySize(bodySize, bodyBytesMax, this.#verb);
-        break;
-      case Verb.IDENTIFY:
-      case Verb.AUTH:
-        refusal = checkSessionBodySize(this.#verb, bodySize, bodyBytesMax);
-        break;
-    }
-    if (refusal !== undefined) return this.#fatal(refusal);
-    if (isBatch(this.#verb)) this.#mpub.begin(bodySize, true);
-    else if (this.#broker.isLarge(bodySize) && isPublish(this.#verb)) {
-      return this.#beginUpload(this.#verb);
-    }
-    this.#decoder.acceptBody();
-    this.#stage();
-  }
-
-  /** Has the body come in pieces, which go on to the log. */
   #beginUpload(verb: PublishVerb): void {
     // Before its bytes get to the log, rather than after the body as for a small one.
-    if (!this.#mayPublish(verb, CommandEvent.BODY_SIZE)) return;
+    if (!this.mayPublish(verb, CommandEvent.BODY_SIZE)) return;
     try {
       this.#admit();
       // A topic is made when the message is there; one that is full need not wait for that.
@@ -534,21 +337,21 @@ export class Session implements ConsumerPort, NsqLinkOwner, TcpSession {
       return this.#refused(verb, error);
     }
     this.#upload = this.#broker.beginUpload(() => {
-      this.#link.because("body_timeout");
+      this.link.because("body_timeout");
       this.close();
     });
     if (this.#upload === null) {
-      return this.#fatal(throttled(verb, "too many bytes are being received"));
+      return this.fatal(throttled(verb, "too many bytes are being received"));
     }
     this.#uploadedBytes = 0;
-    this.#decoder.streamBody();
+    this.decoder.streamBody();
   }
 
-  #bodyPart(): void {
+  protected override bodyPart(): void {
     const upload = this.#upload;
-    const verb = this.#verb;
+    const verb = this.verb;
     invariant(upload !== null && isPublish(verb), "pieces belong to an upload");
-    const { bodyBuffer, bodyStart, bodyEnd, bodyBytesLeft } = this.#decoder;
+    const { bodyBuffer, bodyStart, bodyEnd, bodyBytesLeft } = this.decoder;
     try {
       const from = bodyStart + this.#uploadedBytes;
       this.#uploadedBytes += upload.receive(bodyBuffer, from, bodyEnd);
@@ -557,7 +360,7 @@ export class Session implements ConsumerPort, NsqLinkOwner, TcpSession {
         this.#uploadedBytes = 0;
         return;
       }
-      const dueMs = this.#dueMs(verb === Verb.PUB ? 0 : this.#deferMs);
+      const dueMs = this.#dueMs(verb === Verb.PUB ? 0 : this.deferMs);
       if (isTaken) {
         const origin = verb === Verb.SPUB ? this.#origin() : null;
         if (origin !== null && this.#answersRepeat(origin)) return;
@@ -569,63 +372,37 @@ export class Session implements ConsumerPort, NsqLinkOwner, TcpSession {
           return this.#confirm(topic, 1);
         }
       }
-      this.#retry = CommandEvent.BODY_PART;
+      this.retry = CommandEvent.BODY_PART;
     } catch (error) {
       this.#refused(verb, error);
     }
   }
 
-  /** Takes memory of the broker for a body that has to wait for more bytes. */
-  #stage(): void {
-    this.#unstage();
-    const { bodySize, remainingBytes } = this.#decoder;
-    if (bodySize <= remainingBytes) return;
-    if (this.#broker.stage(bodySize)) this.#stagedBytes = bodySize;
-    else this.#fatal(throttled(this.#verb, "too many bytes are being received"));
-  }
-
-  #body(): void {
-    switch (this.#verb) {
+  protected override publish(): void {
+    switch (this.verb) {
       case Verb.PUB:
         return this.#publish(Verb.PUB, 0);
       case Verb.DPUB:
-        return this.#publish(Verb.DPUB, this.#deferMs);
+        return this.#publish(Verb.DPUB, this.deferMs);
       case Verb.SPUB:
-        return this.#publish(Verb.SPUB, this.#deferMs, this.#origin());
+        return this.#publish(Verb.SPUB, this.deferMs, this.#origin());
       case Verb.MPUB:
         return this.#publishMany(Verb.MPUB, null);
       case Verb.SMPUB:
         return this.#publishMany(Verb.SMPUB, this.#origin());
-      case Verb.IDENTIFY:
-        return this.#identify();
-      case Verb.AUTH:
-        return this.#auth();
     }
-  }
-
-  #auth(): void {
-    if (this.access === null) return this.#fatal(authDisabled());
-    const { bodyBuffer, bodyStart, bodyEnd } = this.#decoder;
-    const answer = this.access.authenticate(bodyBuffer, bodyStart, bodyEnd);
-    if (answer === PENDING) {
-      this.#retry = CommandEvent.BODY;
-      return;
-    }
-    if (answer instanceof ProtocolError) return this.#fatal(answer);
-    this.#unstage();
-    this.#link.reply(answer);
   }
 
   #publish(verb: PublishVerb, deferMs: number, origin: Origin | null = null): void {
-    const { bodyBuffer, bodyStart, bodyEnd } = this.#decoder;
+    const { bodyBuffer, bodyStart, bodyEnd } = this.decoder;
     const broker = this.#broker;
-    if (!this.#mayPublish(verb, CommandEvent.BODY)) return;
+    if (!this.mayPublish(verb, CommandEvent.BODY)) return;
     let topic: Topic;
     try {
       if (origin !== null && this.#answersRepeat(origin)) return;
       this.#admit();
       if (!broker.hasRoom(bodyEnd - bodyStart + originBytes(origin), 1)) {
-        this.#retry = CommandEvent.BODY;
+        this.retry = CommandEvent.BODY;
         return;
       }
       topic = this.#targets();
@@ -641,21 +418,15 @@ export class Session implements ConsumerPort, NsqLinkOwner, TcpSession {
 
   /** With an `origin` all of it is one publish, stored whole or not at all: its last message has it. */
   #publishMany(verb: typeof Verb.MPUB | typeof Verb.SMPUB, origin: Origin | null): void {
-    const { bodyBuffer, bodyStart, bodyEnd } = this.#decoder;
-    const scanner = this.#mpub;
-    const refusal = scanner.check(bodyBuffer, bodyStart, bodyEnd);
-    if (refusal !== undefined) return this.#fatal(refusal);
-    if (scanner.missingBytes > 0) {
-      this.#decoder.extendBody(scanner.missingBytes);
-      scanner.extend();
-      return this.#stage();
-    }
+    if (!this.scanBatch()) return;
+    const { bodyBuffer, bodyStart, bodyEnd } = this.decoder;
+    const scanner = this.mpub;
     const { storage } = this.#broker;
     // All of it goes into one group, unless it is too large for any.
     const bytes = bodyEnd - bodyStart;
     const isWhole = storage.fitsGroup(bytes, scanner.messageCount) &&
       !this.#broker.isLarge(scanner.largestBytes);
-    if (origin !== null && !isWhole) return this.#fatal(batchNotWhole(bytes));
+    if (origin !== null && !isWhole) return this.fatal(batchNotWhole(bytes));
     let topic: Topic;
     let left = scanner.messageCount;
     try {
@@ -663,7 +434,7 @@ export class Session implements ConsumerPort, NsqLinkOwner, TcpSession {
       // What has begun goes on to its end.
       if (!this.#walking) this.#admit();
       if (isWhole && !this.#broker.hasRoom(bytes + originBytes(origin), left)) {
-        this.#retry = CommandEvent.BODY;
+        this.retry = CommandEvent.BODY;
         return;
       }
       topic = this.#targets();
@@ -681,7 +452,7 @@ export class Session implements ConsumerPort, NsqLinkOwner, TcpSession {
           continue;
         }
         if (!isWhole && !this.#broker.hasRoom(messageEnd - messageStart, 1)) {
-          this.#retry = CommandEvent.BODY;
+          this.retry = CommandEvent.BODY;
           return;
         }
         // Only what is whole has an origin: all of it is counted here.
@@ -704,7 +475,7 @@ export class Session implements ConsumerPort, NsqLinkOwner, TcpSession {
     const upload = this.#upload;
     this.#uploadedBytes += upload.store(body, start + this.#uploadedBytes, end);
     if (start + this.#uploadedBytes < end || !upload.finish(topic, 0)) {
-      this.#retry = CommandEvent.BODY;
+      this.retry = CommandEvent.BODY;
       return false;
     }
     this.#upload = null;
@@ -718,7 +489,7 @@ export class Session implements ConsumerPort, NsqLinkOwner, TcpSession {
 
   /** The topic that the command line names, if it is there: it is not made for a question. */
   #knownTarget(): Topic | undefined {
-    const { line } = this.#decoder;
+    const { line } = this.decoder;
     return this.#broker.topics.get(
       nameText(line.buffer, line.paramStart(0), line.paramEnd(0)),
     );
@@ -726,7 +497,7 @@ export class Session implements ConsumerPort, NsqLinkOwner, TcpSession {
 
   /** The topic that the command line names, made when missing. */
   #targets(): Topic {
-    const { line } = this.#decoder;
+    const { line } = this.decoder;
     return this.targets.find(this.#broker, line.buffer, line.paramStart(0), line.paramEnd(0));
   }
 
@@ -746,9 +517,9 @@ export class Session implements ConsumerPort, NsqLinkOwner, TcpSession {
   #confirm(topic: Topic, messages: number): void {
     const { limits } = this.#broker;
     if (limits.limitsClients) limits.publishedBy(this.#client, messages);
-    this.#unstage();
+    this.unstage();
     this.targets.count(messages);
-    this.#link.confirm(this.#broker.storage.isRelaxed(topic.state));
+    this.link.confirm(this.#broker.storage.isRelaxed(topic.state));
   }
 
   #refused(verb: PublishVerb, error: unknown): void {
@@ -758,49 +529,24 @@ export class Session implements ConsumerPort, NsqLinkOwner, TcpSession {
       if (code === "exiting" && this.#broker.failure === null) return this.#endProducer();
       if (code === "draining" && this.#broker.failure === null) return this.#endProducer(DRAINING);
       // A producer takes any other code for "not stored"; half of it may be.
-      if (this.#walking) return this.#fatal(publishFailed(verb, message));
+      if (this.#walking) return this.fatal(publishFailed(verb, message));
     }
-    if (code === "sequence_too_old") return this.#fatal(sequenceTooOld(verb, message));
+    if (code === "sequence_too_old") return this.fatal(sequenceTooOld(verb, message));
     // A producer that may repeat has to know that nothing is stored; others are told as nsqd tells them.
     const isNotStored = code === "throttled" ||
       ((code === "too_many_topics" || code === "tombstoned") && this.settings.producer !== null);
-    this.#fatal((isNotStored ? throttled : publishFailed)(verb, message));
-  }
-
-  #identify(): void {
-    const { bodyBuffer, bodyStart, bodyEnd } = this.#decoder;
-    const request = decodeIdentify(bodyBuffer, bodyStart, bodyEnd);
-    this.#unstage();
-    if (request instanceof ProtocolError) return this.#fatal(request);
-    const result = negotiateIdentify(request, this.#options.identify);
-    if (result instanceof ProtocolError) return this.#fatal(result);
-    if (result.settings.producer !== null && !this.#allowProducers()) return;
-    const upgrades = needsUpgrade(result.settings);
-    if (upgrades && this.connection.isUpgraded) {
-      return this.#fatal(identifyFailed("the connection is upgraded already"));
-    }
-    if (upgrades && this.#decoder.remainingBytes > 0) {
-      return this.#fatal(identifyFailed("more was sent before the upgrade"));
-    }
-    this.settings = result.settings;
-    const reply = encodeResponseFrame(result.reply);
-    if (upgrades) {
-      const failure = result.settings.tls ? "tls_failure" : "upgrade_failed";
-      return this.#link.upgrade(() => this.#upgrade(reply), failure);
-    }
-    this.#settleLink();
-    this.#link.reply(reply);
+    this.fatal((isNotStored ? throttled : publishFailed)(verb, message));
   }
 
   /** Whether messages may name producers. If not yet, IDENTIFY is handled again once that is known. */
-  #allowProducers(): boolean {
+  protected override allowsProducer(): boolean {
     const { storage, logger } = this.#broker;
     if (storage.allowsProducers) {
       this.#allowing = null;
       return true;
     }
     if (this.#allowing !== null) {
-      this.#fatal(identifyFailed("the data folder cannot be prepared for producers"));
+      this.fatal(identifyFailed("the data folder cannot be prepared for producers"));
       return false;
     }
     this.#allowing = storage.allowProducers().catch((error) =>
@@ -808,86 +554,74 @@ export class Session implements ConsumerPort, NsqLinkOwner, TcpSession {
         error: String(error),
       })
     );
-    this.#retry = CommandEvent.BODY;
+    this.retry = CommandEvent.BODY;
     return false;
   }
 
-  async #upgrade(reply: Uint8Array): Promise<void> {
-    await upgrade(this.connection, this.settings, this.#options.tls, reply);
-    this.#needsTls &&= this.connection.tlsState === null;
-    // Heartbeats begin here, not before the last OK.
-    this.#settleLink();
-  }
-
-  #settleLink(): void {
-    const { heartbeatIntervalMs, outputBufferBytes } = this.settings;
-    this.#link.settle(heartbeatIntervalMs, outputBufferBytes);
-  }
-
   #sub(): void {
-    const { line } = this.#decoder;
-    if (this.#state !== "init") return this.#fatal(wrongState(Verb.SUB));
-    if (this.settings.heartbeatIntervalMs === 0) return this.#fatal(heartbeatsDisabled());
+    const { line } = this.decoder;
+    if (this.#state !== "init") return this.fatal(wrongState(Verb.SUB));
+    if (this.settings.heartbeatIntervalMs === 0) return this.fatal(heartbeatsDisabled());
     const refusal = checkSub(line);
-    if (refusal !== undefined) return this.#fatal(refusal);
+    if (refusal !== undefined) return this.fatal(refusal);
     const broker = this.#broker;
     const topicName = nameText(line.buffer, line.paramStart(0), line.paramEnd(0));
     const channelName = nameText(line.buffer, line.paramStart(1), line.paramEnd(1));
     const denial = this.access?.checkSubscribe(topicName, channelName) ?? null;
-    if (denial instanceof ProtocolError) return this.#fatal(denial);
+    if (denial instanceof ProtocolError) return this.fatal(denial);
     if (denial === PENDING || !broker.hasRoom(line.end - line.start, 2)) {
-      this.#retry = CommandEvent.LINE;
+      this.retry = CommandEvent.LINE;
       return;
     }
     try {
-      if (broker.exiting) return this.#fatal(subFailed("exiting"));
-      if (broker.failure !== null) return this.#fatal(subFailed("the log cannot be written"));
+      if (broker.exiting) return this.fatal(subFailed("exiting"));
+      if (broker.failure !== null) return this.fatal(subFailed("the log cannot be written"));
       const topic = broker.ensureTopic(topicName);
       const channel = broker.ensureChannel(topic, channelName);
       const { messageTimeoutMs, sampleRate } = this.settings;
       const consumer = channel.join(this, messageTimeoutMs, sampleRate);
       if (consumer === null) {
         const { consumersMax } = this.#options;
-        return this.#fatal(consumersExceedLimit(topicName, channelName, consumersMax));
+        return this.fatal(consumersExceedLimit(topicName, channelName, consumersMax));
       }
       this.#subscription = { topic, channel, consumer };
       this.#state = "subscribed";
       this.access?.watch(topicName, channelName);
     } catch (error) {
       if (!(error instanceof RefusedError)) throw error;
-      return this.#fatal(subFailed(error.message));
+      return this.fatal(subFailed(error.message));
     }
     // What is new is confirmed once it would survive a crash. What is not needs no write: a log that
     // waits for space does not keep consumers from what is on disk.
     const { createdEnd } = this.#subscription.channel;
-    this.#link.holdMessages(createdEnd);
-    this.#link.reply(OK_FRAME, createdEnd);
+    this.link.holdMessages(createdEnd);
+    this.link.reply(OK_FRAME, createdEnd);
   }
 
   #rdy(): void {
     if (this.#state === "closing") return;
     const subscription = this.#subscription;
-    if (subscription === null) return this.#fatal(wrongState(Verb.RDY));
-    const count = parseRdy(this.#decoder.line, this.#options.identify.rdyCountMax);
-    if (typeof count !== "number") return this.#fatal(count);
+    if (subscription === null) return this.fatal(wrongState(Verb.RDY));
+    const count = parseRdy(this.decoder.line, this.#options.identify.rdyCountMax);
+    if (typeof count !== "number") return this.fatal(count);
     subscription.channel.credit(subscription.consumer, count);
   }
 
   #answerMessage(verb: MessageVerb, refusal: ProtocolError | undefined): void {
     const subscription = this.#subscription;
-    if (subscription === null) return this.#fatal(wrongState(verb));
-    if (refusal !== undefined) return this.#fatal(refusal);
-    const { line } = this.#decoder;
+    if (subscription === null) return this.fatal(wrongState(verb));
+    if (refusal !== undefined) return this.fatal(refusal);
+    const { line } = this.decoder;
     const broker = this.#broker;
     const { channel, consumer } = subscription;
     let delayMs = 0;
     if (verb === Verb.REQ) {
       const parsed = parseReq(line, this.#options.requeueMsMax);
-      if (typeof parsed !== "number") return this.#fatal(parsed);
+      if (typeof parsed !== "number") return this.fatal(parsed);
       delayMs = parsed;
     }
     if (!broker.hasRoom(64, 1)) {
-      this.#retry = CommandEvent.LINE;
+      this.retry = CommandEvent.LINE;
       return;
     }
     if (broker.failure !== null) return;
@@ -906,7 +640,7 @@ export class Session implements ConsumerPort, NsqLinkOwner, TcpSession {
       : MessageFailure.NOT_IN_FLIGHT;
     const error = messageFailed(verb, line, reason);
     broker.counters.countError(error.code);
-    this.#link.reply(encodeErrorFrame(error));
+    this.link.reply(encodeErrorFrame(error));
   }
 
   #traceAnswer(verb: Verb, { state }: Channel, sequence: number): void {
@@ -926,55 +660,34 @@ export class Session implements ConsumerPort, NsqLinkOwner, TcpSession {
   #cls(): void {
     const subscription = this.#subscription;
     if (this.#state !== "subscribed" || subscription === null) {
-      return this.#fatal(wrongState(Verb.CLS));
+      return this.fatal(wrongState(Verb.CLS));
     }
     subscription.channel.close(subscription.consumer);
     this.#state = "closing";
-    this.#link.reply(CLOSE_WAIT_FRAME);
+    this.link.reply(CLOSE_WAIT_FRAME);
   }
 
-  #checkPartialMpub(): void {
-    if (!isBatch(this.#verb) || this.#decoder.position !== "in_body") return;
-    const { bodyBuffer, bodyStart, bodyEnd } = this.#decoder;
-    const refusal = this.#mpub.check(bodyBuffer, bodyStart, bodyEnd);
-    if (refusal !== undefined) this.#fatal(refusal);
-  }
-
-  #fatal(error: ProtocolError): void {
-    this.#unstage();
-    this.#broker.counters.countError(error.code);
-    this.#link.because("protocol_error", error.logText);
-    this.#link.reply(encodeErrorFrame(error));
-    this.#link.end(true);
-  }
-
-  /** As `#fatal`, because the broker stops or drains. */
+  /** As `fatal`, because the broker stops or drains. */
   #endProducer(closing = CLOSING): void {
-    this.#unstage();
-    if (!this.#link.ended && this.#broker.failure === null) {
-      this.#link.reply(encodeErrorFrame(
+    this.unstage();
+    if (!this.link.ended && this.#broker.failure === null) {
+      this.link.reply(encodeErrorFrame(
         // Some messages of a batch that goes over many groups may be stored, and the others are not.
         this.#walking ? publishFailed(Verb.MPUB, "exiting") : closing,
       ));
     }
-    this.#link.end(true);
+    this.link.end(true);
   }
 
-  #unstage(): void {
+  protected override unstage(): void {
     this.#upload?.abandon();
     this.#upload = null;
-    if (this.#stagedBytes === 0) return;
-    this.#broker.unstage(this.#stagedBytes);
-    this.#stagedBytes = 0;
+    super.unstage();
   }
 }
 
 function isPublish(verb: Verb): verb is typeof Verb.PUB | typeof Verb.DPUB | typeof Verb.SPUB {
   return verb === Verb.PUB || verb === Verb.DPUB || verb === Verb.SPUB;
-}
-
-function isBatch(verb: Verb): boolean {
-  return verb === Verb.MPUB || verb === Verb.SMPUB;
 }
 
 function originBytes(origin: Origin | null): number {

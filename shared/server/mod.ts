@@ -10,6 +10,7 @@ export * from "./doors.ts";
 export * from "./http_access.ts";
 export * from "./http_listener.ts";
 export * from "./nsq_link.ts";
+export * from "./nsq_session.ts";
 export * from "./outbox.ts";
 export * from "./remote_host.ts";
 export * from "./session_access.ts";
