@@ -14,7 +14,11 @@
 import { type Authorizer, GRANTS_BYTES_MAX } from "@sluice/shared/authorization";
 import { invariant } from "@sluice/shared/runtime";
 import type { Handshakes } from "@sluice/shared/server";
-import type { Broker, BrokerOptions } from "./broker.ts";
+import type { Administration } from "./administration.ts";
+import type { DiskGuard, DiskGuardOptions } from "./disk_guard.ts";
+import type { DeliveryMemory } from "./large_delivery.ts";
+import type { Topic } from "./queue/mod.ts";
+import type { Storage, StorageOptions } from "./storage/mod.ts";
 
 /** What a budget counts in. */
 export type BudgetUnit = "bytes" | "count";
@@ -80,8 +84,30 @@ export class Budgets {
   }
 }
 
+/** What the budgets of a broker are read from. */
+export interface BudgetedBroker {
+  readonly topics: ReadonlyMap<string, Topic>;
+  readonly administration: Pick<Administration, "topicsRefused" | "channelsRefused">;
+  readonly storage: Storage;
+  readonly deliveryMemory: DeliveryMemory;
+  readonly guard: DiskGuard;
+  readonly stagedBytes: number;
+  readonly stageRefusedCount: number;
+  readonly roomWaitCount: number;
+  readonly repeats: { readonly throttled: number };
+}
+
+/** The limits that are in the settings. */
+export interface BudgetLimits {
+  readonly topicsMax: number;
+  readonly channelsPerTopicMax: number;
+  readonly publishBytesMax: number;
+  readonly guard?: DiskGuardOptions;
+  readonly storage: Pick<StorageOptions, "pageCacheBytes" | "indexCacheBytes">;
+}
+
 /** Those of a broker. Its doors add `connections`, `tls_handshakes` and `auth_grants`. */
-export function brokerBudgets(broker: Broker, options: BrokerOptions): Budget[] {
+export function brokerBudgets(broker: BudgetedBroker, options: BudgetLimits): Budget[] {
   return [...registryBudgets(broker, options), ...memoryBudgets(broker, options)];
 }
 
@@ -122,7 +148,7 @@ export function addDoorBudgets(
   });
 }
 
-function registryBudgets(broker: Broker, options: BrokerOptions): Budget[] {
+function registryBudgets(broker: BudgetedBroker, options: BudgetLimits): Budget[] {
   const { administration, storage } = broker;
   return [
     {
@@ -155,7 +181,7 @@ function registryBudgets(broker: Broker, options: BrokerOptions): Budget[] {
   ];
 }
 
-function memoryBudgets(broker: Broker, options: BrokerOptions): Budget[] {
+function memoryBudgets(broker: BudgetedBroker, options: BudgetLimits): Budget[] {
   const { storage, deliveryMemory } = broker;
   const { dedup } = storage.state;
   return [
@@ -216,7 +242,7 @@ function memoryBudgets(broker: Broker, options: BrokerOptions): Budget[] {
   ];
 }
 
-function mostChannels(broker: Broker): number {
+function mostChannels(broker: BudgetedBroker): number {
   let most = 0;
   for (const topic of broker.topics.values()) most = Math.max(most, topic.channels.size);
   return most;

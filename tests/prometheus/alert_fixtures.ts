@@ -184,6 +184,10 @@ export const ALERT_FIXTURES: Readonly<Record<string, AlertFixture>> = {
     },
     "quiet": {
       'sluice_budget_used{job="sluice-broker", instance="b1", budget="connections"}': "50x60",
+      'sluice_budget_used{job="sluice-broker", instance="b1", budget="operation_answers"}':
+        "100x60",
+      'sluice_budget_limit{job="sluice-broker", instance="b1", budget="operation_answers"}':
+        "100x60",
       'sluice_budget_limit{job="sluice-broker", instance="b1", budget="connections"}': "100x60",
       'sluice_budget_used_bytes{job="sluice-broker", instance="b1", budget="page_cache"}': "100x60",
       'sluice_budget_limit_bytes{job="sluice-broker", instance="b1", budget="page_cache"}':
