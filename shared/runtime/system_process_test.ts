@@ -12,3 +12,16 @@ Deno.test("processFigures() tells memory in use, a start in the past and time th
   while (performance.now() < end) Math.sqrt(end);
   ok(processFigures().cpuSeconds > before.cpuSeconds);
 });
+
+Deno.test("processFigures() tells open files, and how many there may be where that can be known", async () => {
+  const before = processFigures();
+  const files = await Promise.all(
+    Array.from({ length: 40 }, () => Deno.open(new URL(import.meta.url))),
+  );
+  const open = processFigures().openFiles ?? 0;
+  for (const file of files) file.close();
+  ok(open >= (before.openFiles ?? 0) + 20, `${before.openFiles} before, ${open} with 40 more`);
+  // Tests may read everything.
+  ok((before.openFilesMax ?? 0) > open);
+  ok((before.uptimeSeconds ?? 0) > 0);
+});
