@@ -16,6 +16,7 @@ import {
   setting,
   showAddress,
   showBytes,
+  showDuration,
   text,
   type ValuesOf,
 } from "@sluice/shared/config";
@@ -388,6 +389,13 @@ function brokenRelations(values: GatewayValues): string[] {
     if (given.transport === "unix") {
       broken.push(`brokers have a host and a port, not a path: ${given.path}`);
     }
+  }
+  const { brokerDedupWindowMs, publishTimeoutMs } = values;
+  if (2 * publishTimeoutMs > brokerDedupWindowMs) {
+    broken.push(
+      `broker-dedup-window (${showDuration(brokerDedupWindowMs)}) must be at least twice ` +
+        `publish-timeout (${showDuration(publishTimeoutMs)})`,
+    );
   }
   const { maxMsgSizeBytes, maxBodySizeBytes, publishBytesMax } = values;
   if (maxMsgSizeBytes > maxBodySizeBytes) {

@@ -115,6 +115,7 @@ Deno.test("gatewaySettings() refuses values out of bounds, each with one problem
       "--broker-slow=1ms",
       "--broker-dedup-window=0",
       "--publish-timeout=10ms",
+      "--publish-timeout=6m",
       "--max-msg-size=0",
       "--max-msg-size=101MiB",
       "--publish-bytes-max=1KiB",

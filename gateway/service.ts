@@ -127,7 +127,7 @@ export class Gateway {
       bytesMax: values.publishBytesMax,
     }, { pool: this.pool, spool, clock });
     this.#replayer = spool && new Replayer(
-      { dedupWindowMs: values.brokerDedupWindowMs * DEDUP_MARGIN },
+      { dedupWindowMs: repeatableMs(values) },
       { spool, pool: this.pool, clock, logger, onBroken: seams.onBroken },
     );
     this.#receiving = new Receiving(values.publishBytesMax);
@@ -339,6 +339,7 @@ export class Gateway {
         deflate: values.deflate,
         authRequired: authorizer.isRequired,
         producers: false,
+        outcomes: true,
       },
       messageBytesMax: values.maxMsgSizeBytes,
       bodyBytesMax: values.maxBodySizeBytes,
@@ -428,6 +429,11 @@ function closeMsMax(values: GatewayValues): number {
 
 /** Clocks of brokers and of this process differ a little. */
 const DEDUP_MARGIN = 0.9;
+
+/** For how long after it was spooled a publish may be repeated: its broker may have it since before. */
+function repeatableMs({ brokerDedupWindowMs, publishTimeoutMs }: GatewayValues): number {
+  return brokerDedupWindowMs * DEDUP_MARGIN - publishTimeoutMs;
+}
 
 async function openSpool(values: GatewayValues, seams: GatewaySeams): Promise<Spool | null> {
   const { logger } = seams;

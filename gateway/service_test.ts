@@ -157,7 +157,7 @@ Deno.test("stopping answers what a broker is still to answer, and refuses nothin
 
 Deno.test("stopping spools after half of its time what has no answer, for the broker that may have it", async () => {
   const machine = new Machine();
-  const flags = ["--data-path=/data", "--publish-timeout=1h"];
+  const flags = ["--data-path=/data", "--publish-timeout=1h", "--broker-dedup-window=3h"];
   const first = await machine.ready(...flags);
   machine.broker.deed = () => "stored, no answer";
   const client = await machine.connect(pub("maybe"));
@@ -183,7 +183,11 @@ Deno.test("stopping spools after half of its time what has no answer, for the br
 
 Deno.test("stopping without a spool tells what is not known, and what was not stored", async () => {
   const machine = new Machine();
-  const gateway = await machine.ready("--publish-timeout=1h", "--shutdown-timeout=16s");
+  const gateway = await machine.ready(
+    "--publish-timeout=1h",
+    "--broker-dedup-window=3h",
+    "--shutdown-timeout=16s",
+  );
   machine.broker.deed = () => "stored, no answer";
   const maybe = await machine.connect(pub("maybe"));
   machine.broker.down();

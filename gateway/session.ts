@@ -45,6 +45,8 @@ const NO_CONSUMERS =
   "this is a gateway for producers: ask discovery (nsqlookupd) for the brokers " +
   "that have the topic and connect to them";
 
+/** The last word to a client that asked for outcomes. */
+const CLOSING_FRAME = encodeErrorFrame(new ProtocolError("E_CLOSING", "the gateway takes no more"));
 /** A client that has sent nothing for so long is between two publishes. */
 const QUIET_MS = 50;
 
@@ -131,11 +133,22 @@ export class Session extends NsqSession<OrderedReplies, NsqLink<OrderedReplies>>
     check();
   }
 
+  /** What was taken is answered; who asked for outcomes is told that nothing else was. */
+  override end(): void {
+    this.link.because("stop");
+    if (!this.link.isUpgrading) this.#lastWord();
+    this.link.end(this.settings.outcomes);
+  }
+
+  #lastWord(): void {
+    if (this.settings.outcomes && !this.link.ended) this.reply(CLOSING_FRAME);
+  }
+
   #endIfIdle(): void {
     const { remainingBytes, position } = this.decoder;
     const isBetween = remainingBytes === 0 &&
       (position === "between_commands" || position === "in_magic");
-    if (isBetween && this.link.replies.isEmpty && !this.link.isUpgrading) this.link.end(false);
+    if (isBetween && this.link.replies.isEmpty && !this.link.isUpgrading) this.end();
   }
 
   // NsqLinkOwner
@@ -303,6 +316,7 @@ export class Session extends NsqSession<OrderedReplies, NsqLink<OrderedReplies>>
   /** A publish ended in an error, which is in its place: nothing behind it is taken any more. */
   #refused(error: ProtocolError): void {
     this.link.because("protocol_error", error.logText);
+    this.#lastWord();
     this.link.end(true);
   }
 }

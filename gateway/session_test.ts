@@ -89,7 +89,12 @@ class Stage {
         new Session(
           connection,
           {
-            identify: { ...IDENTIFY_OPTIONS_DEFAULT, version: "1.3.0", producers: false },
+            identify: {
+              ...IDENTIFY_OPTIONS_DEFAULT,
+              version: "1.3.0",
+              producers: false,
+              outcomes: true,
+            },
             messageBytesMax: 3 * 2 ** 20,
             bodyBytesMax: 8 * 2 ** 20,
             deferMsMax: 60_000,
@@ -203,6 +208,49 @@ Deno.test("an error of a publish is in its place, and those behind it that were 
   ok(client.isOver);
   equal(stage.world.brokers[0]!.bodies("t"), ["a", "c"]);
   await stage.close(client);
+});
+
+const OUTCOMES = encodeIdentify({ feature_negotiation: true, sluice_outcomes: true });
+
+Deno.test("who asks for outcomes is told of everything that was taken, and that nothing else was", async () => {
+  const stage = new Stage(1);
+  const client = await stage.client();
+  await client.send(OUTCOMES);
+  equal(JSON.parse(client.take()[0] ?? "").sluice_outcomes, true);
+  let asked = 0;
+  stage.world.brokers[0]!.deed = () => asked++ === 1 ? "bad message" : "ok";
+  await client.send(pub("a"), pub("b"), pub("c"));
+  await stage.world.clock.run(1_000);
+  equal(client.take(), [
+    "OK",
+    "E_BAD_MESSAGE PUB message too big 3 > 2",
+    "OK",
+    "E_CLOSING the gateway takes no more",
+  ]);
+  equal(stage.world.brokers[0]!.bodies("t"), ["a", "c"]);
+  await stage.close(client);
+});
+
+Deno.test("stopped, it answers what was taken and says that it was all, to those who asked", async () => {
+  for (const isUrgent of [null, true, false]) {
+    const stage = new Stage(1);
+    const [asks, stock] = [await stage.client(), await stage.client()];
+    await asks.send(OUTCOMES);
+    asks.take();
+    const [broker] = stage.world.brokers;
+    broker!.deed = () => "stored, silent";
+    await asks.send(pub("a"));
+    await stock.send(pub("b"));
+    for (const session of [...stage.server.sessions]) {
+      if (isUrgent === null) session.end();
+      else session.drain(isUrgent);
+    }
+    broker!.deed = () => "ok";
+    broker!.speak();
+    await stage.world.clock.run(1_000);
+    equal([asks.take(), stock.take()], [["OK", "E_CLOSING the gateway takes no more"], ["OK"]]);
+    await stage.close(asks, stock);
+  }
 });
 
 Deno.test("a batch that no broker stores in one piece goes in several, and is answered once", async () => {

@@ -90,8 +90,9 @@ export class World {
 
   async producer(
     options: ClientOptions = OPTIONS,
+    features = FEATURES,
   ): Promise<[ProducerConnection, Peer]> {
-    const peer = this.accept(FEATURES);
+    const peer = this.accept(features);
     const producer = await ProducerConnection.connect(this, options);
     return [producer, await peer];
   }

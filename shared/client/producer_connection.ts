@@ -20,6 +20,10 @@
  * | closed, reset, silent, a frame too large, |                         |                        |
  * | an answer that is none                    |                         |                        |
  *
+ * From a server that answers each publish it took ({@linkcode ProducerConnection.answersEach}; a gateway
+ * does, which has sent on what is behind an error), those behind an error of one publish wait for their own
+ * answers, and `E_CLOSING` refuses those that have none.
+ *
  * One of which not a byte was given to the system when the connection ended is refused in every case.
  * What is refused is this sending of a publish: with a sequence that was sent before on another
  * connection, and is unknown there, it may be stored all the same. An MPUB too large for one group of the
@@ -109,7 +113,9 @@ export class ProducerConnection implements LinkOwner {
 
   /** Rejects with `ConnectionError`. */
   static async connect(seams: ClientSeams, options: ClientOptions): Promise<ProducerConnection> {
-    const connection = new ProducerConnection(await ClientLink.connect(seams, options));
+    const identify = { ...options.identify, sluice_outcomes: true };
+    const link = await ClientLink.connect(seams, { ...options, identify });
+    const connection = new ProducerConnection(link);
     connection.#link.start(connection);
     return connection;
   }
@@ -125,6 +131,11 @@ export class ProducerConnection implements LinkOwner {
   /** Whether the server knows a repeat of a publish by its sequence. */
   get deduplicates(): boolean {
     return this.#link.features["sluice_producer"] !== undefined;
+  }
+
+  /** Whether the server answers each publish that it took, also behind an error. */
+  get answersEach(): boolean {
+    return this.#link.features["sluice_outcomes"] === true;
   }
 
   get isOpen(): boolean {
@@ -210,6 +221,8 @@ export class ProducerConnection implements LinkOwner {
           text,
         ),
       );
+      // The others have answers of their own; the server ends the connection behind the last one.
+      if (this.answersEach) return;
       // The server reads no further than an error that ends the connection.
       this.#settleAll(
         new PublishError(message, isCertain || isTooOld ? "refused" : "unknown", null),

@@ -132,6 +132,30 @@ Deno.test("E_CLOSING refuses all that was not answered before it, in the words o
   await world.close(peer);
 });
 
+Deno.test("a server of outcomes answers what is behind an error, and E_CLOSING refuses the rest", async () => {
+  const features = encodeResponseFrame(JSON.stringify({ version: "1", sluice_outcomes: true }));
+  const closing = encodeErrorFrame(CLOSING);
+  for (const [end, rest] of [[closing, "refused"], [null, "unknown"]] as const) {
+    const world = new World();
+    const [producer, peer] = await world.producer(OPTIONS, features);
+    ok(peer.text.includes('"sluice_outcomes":true'));
+    equal(producer.answersEach, true);
+    const notes = new Notes();
+    notes.send(producer, PUB, PUB, PUB, PUB, PUB);
+    await settle();
+    await peer.send(OK_FRAME, encodeErrorFrame(new ProtocolError("E_BAD_MESSAGE", "PUB bad")));
+    equal(notes.outcomes, ["confirmed", "refused"]);
+    // Behind an error nothing more is taken.
+    equal([producer.isOpen, await outcomes(producer.publish(PUB))], [false, ["refused"]]);
+    await peer.send(OK_FRAME);
+    if (end !== null) await peer.send(end);
+    peer.connection.close();
+    await settle();
+    equal(notes.outcomes, ["confirmed", "refused", "confirmed", rest, rest]);
+    await world.close(peer);
+  }
+});
+
 Deno.test("E_CLOSING while nothing waits answers no later publish: that is refused", async () => {
   const world = new World();
   const [idle, idlePeer] = await world.producer();

@@ -211,7 +211,7 @@ fuzz("every check answers any line with a value", (random) => {
 
 fuzz("IDENTIFY answers any body with settings or a refusal", (random) => {
   const keys = ["client_id", "heartbeat_interval", "snappy", "sample_rate", "deflate_level", "x"]
-    .concat("sluice_producer", "feature_negotiation");
+    .concat("sluice_producer", "sluice_outcomes", "feature_negotiation");
   const values = [
     `"${"0f".repeat(16)}"`,
     "1",

@@ -10,6 +10,11 @@
  * Ours is `sluice_producer`, the id of a producer as 32 hex digits: with feature negotiation, and where it
  * is offered, the connection may number its publishes (SPUB, SMPUB). The reply has the key, behind all
  * others and with the id, only then.
+ *
+ * And `sluice_outcomes`, for clients that publish through something that sends on what it takes: where
+ * it is asked for and offered, which the reply says in the same way, each publish that was taken is
+ * answered, also those behind an error, and `E_CLOSING` is the last word: what it has no answer before was
+ * not taken.
  */
 import { invariant } from "../runtime/invariant.ts";
 import { ProtocolError } from "./error_code.ts";
@@ -48,6 +53,8 @@ export interface IdentifyRequest {
   readonly topologyZone: string;
   /** Empty when the client names none. */
   readonly producer: string;
+  /** Whether the client asks for the outcome of each publish. */
+  readonly outcomes: boolean;
 }
 
 /** What the server offers and where its limits are. */
@@ -72,6 +79,8 @@ export interface IdentifyOptions {
   readonly topologyZone: string;
   /** Whether a client may name a producer. */
   readonly producers: boolean;
+  /** Whether each publish that was taken is answered, also behind an error; not when absent. */
+  readonly outcomes?: boolean;
 }
 
 /** nsqd's defaults, for all but the version. */
@@ -120,6 +129,8 @@ export interface ConnectionSettings {
   readonly topologyZone: string;
   /** Whose publishes may have a sequence; null when there is none. */
   readonly producer: Uint8Array | null;
+  /** Whether the client counts on an outcome of each publish. */
+  readonly outcomes: boolean;
 }
 
 /** The outcome of an IDENTIFY that was accepted. */
@@ -154,6 +165,7 @@ export function decodeIdentify(
     topologyRegion: cut(fields.string("topology_region")),
     topologyZone: cut(fields.string("topology_zone")),
     producer: cut(fields.string("sluice_producer")),
+    outcomes: fields.boolean("sluice_outcomes"),
   };
   return fields.failed ? badJson() : request;
 }
@@ -195,6 +207,7 @@ export function negotiateIdentify(
     topologyRegion: request.topologyRegion,
     topologyZone: request.topologyZone,
     producer,
+    outcomes: negotiated && options.outcomes === true && request.outcomes,
   };
   return { settings, reply: negotiated ? replyJson(settings, options) : OK_TEXT };
 }
@@ -264,6 +277,7 @@ function replyJson(settings: ConnectionSettings, options: IdentifyOptions): stri
     topology_region: options.topologyRegion,
     topology_zone: options.topologyZone,
     ...(settings.producer === null ? {} : { sluice_producer: producerIdText(settings.producer) }),
+    ...(settings.outcomes ? { sluice_outcomes: true } : {}),
   });
 }
 

@@ -207,6 +207,20 @@ Deno.test("an upgrade needs the offer and the wish", () => {
   }
 });
 
+Deno.test("outcomes of publishes need the offer, the wish and feature negotiation", () => {
+  for (const offered of [undefined, false, true]) {
+    const options = offered === undefined ? {} : { outcomes: offered };
+    for (const asked of [false, true]) {
+      const { settings, reply } = accepted({ sluice_outcomes: asked }, options);
+      const has = offered === true && asked;
+      assert.deepEqual([settings.outcomes, "sluice_outcomes" in reply], [has, has]);
+    }
+  }
+  const plain = identify('{"sluice_outcomes":true}', { outcomes: true });
+  assert.ok(!(plain instanceof ProtocolError));
+  assert.deepEqual([plain.settings.outcomes, plain.reply], [false, "OK"]);
+});
+
 Deno.test("the deflate level is 6 unless asked for, and never above the maximum", () => {
   const cases: [Record<string, unknown>, number, number][] = [
     [{}, 6, 6],
