@@ -112,9 +112,9 @@ export class Administration {
       );
     }
     const channel = topic.addChannel(this.#createChannelState(topic, name));
+    channel.createdEnd = this.#world.storage.log.end;
     this.#world.logger.info("Created a channel", { topic: topic.state.name, channel: name });
     this.registry?.channelAdded(topic.state.name, name);
-    channel.createdEnd = this.#world.storage.log.end;
     return channel;
   }
 

@@ -23,7 +23,7 @@ import {
 import type { Logger } from "@sluice/shared/telemetry";
 
 /** Where it is kept in a data folder. */
-export const DRAIN_FILE = "drain.json";
+const DRAIN_FILE = "drain.json";
 const FILE_BYTES_MAX = 65_536;
 
 /** What was asked for; the last two mean nothing unless it drains. */

@@ -3,7 +3,6 @@ import { deepStrictEqual as equal, match, ok } from "node:assert/strict";
 import { encodeIdentify, encodeSpub, encodeSub, utf8Bytes } from "@sluice/shared/protocol";
 import { replaceFile } from "@sluice/shared/runtime";
 import { settle, type SimDisk } from "@sluice/shared/testing";
-import { DRAIN_FILE } from "../drain.ts";
 import { worldHttp } from "./http_world_test.ts";
 import { int32, pub, sized, World, type WorldOptions } from "./world_test.ts";
 
@@ -226,7 +225,7 @@ Deno.test("a drain survives a restart, with its time and frozen deliveries, unti
 for (const content of ["", "{", "null", '{"draining":1}', "x".repeat(5_000)]) {
   Deno.test(`a file that says ${JSON.stringify(content.slice(0, 20))} is taken for a drain`, async () => {
     const disk = await life(undefined, async (world) => {
-      await replaceFile(world.simDisk, `/data/${DRAIN_FILE}`, utf8Bytes(content));
+      await replaceFile(world.simDisk, "/data/drain.json", utf8Bytes(content));
     });
     await life(disk, async (world) => {
       const [, report] = await ask(world, "GET", "/v1/drain");

@@ -224,11 +224,15 @@ sluice("large messages too are stored once", async (world) => {
   equal(world.broker.uploads.size, 0);
 }, { storage: { largeBodyBytes: 2000 }, session: { messageBytesMax: 50_000 } });
 
-sluice("a producer is told that nothing is stored where there are too many topics", async (world) => {
-  const client = await producer(world);
-  await client.send(encodeSpub("t", 1, BODY), encodeSpub("other", 1, BODY));
-  equal(client.take(), ["OK", "E_THROTTLED SPUB there are 1 topics already", "end"]);
-}, { broker: { topicsMax: 1 } });
+sluice(
+  "a producer is told that nothing is stored where there are too many topics",
+  async (world) => {
+    const client = await producer(world);
+    await client.send(encodeSpub("t", 1, BODY), encodeSpub("other", 1, BODY));
+    equal(client.take(), ["OK", "E_THROTTLED SPUB there are 1 topics already", "end"]);
+  },
+  { broker: { topicsMax: 1 } },
+);
 
 Deno.test("after a crash a repeat of what was durable is one, and what was lost is stored", async () => {
   const disk = new SimDisk();
