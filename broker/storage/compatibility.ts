@@ -10,8 +10,8 @@
  * - Further fields are a newer release's; they mean nothing to this one and are kept.
  * - Assumed: only the holder of the folder's lock raises, one at a time.
  */
-import { LogError } from "@sluice/shared/log";
-import { type Disk, DiskError, invariant, readWhole, replaceFile } from "@sluice/shared/runtime";
+import { LogError, readSmallFile } from "@sluice/shared/log";
+import { type Disk, invariant, replaceFile } from "@sluice/shared/runtime";
 
 /** The file, beside FORMAT. */
 export const COMPATIBILITY_FILE = "COMPATIBILITY";
@@ -32,7 +32,6 @@ export const READER_LEVEL = 4;
 export const WRITER_LEVEL = 4;
 /** No release comes near it; a number above it is damage. */
 const LEVEL_MAX = 65_535;
-const FILE_BYTES_MAX = 65_536;
 
 /** What a release must know at least: `reader` to read a folder, `writer` to write to it. */
 export interface CompatibilityLevels {
@@ -115,13 +114,8 @@ export async function raiseCompatibility(
 }
 
 async function readContent(disk: Disk, path: string): Promise<CompatibilityLevels | null> {
-  let bytes: Uint8Array;
-  try {
-    bytes = await readWhole(disk, `${path}/${COMPATIBILITY_FILE}`, FILE_BYTES_MAX);
-  } catch (error) {
-    if (error instanceof DiskError && error.kind === "not_found") return null;
-    throw error;
-  }
+  const bytes = await readSmallFile(disk, `${path}/${COMPATIBILITY_FILE}`);
+  if (bytes === null) return null;
   let content: Partial<CompatibilityLevels>;
   try {
     content = (JSON.parse(new TextDecoder().decode(bytes)) ?? {}) as Partial<CompatibilityLevels>;

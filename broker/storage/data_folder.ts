@@ -10,14 +10,8 @@
  * journal/      the commit log
  * ```
  */
-import {
-  type Disk,
-  DiskError,
-  type DiskLock,
-  readWhole,
-  replaceFile,
-} from "@sluice/shared/runtime";
-import { LogError } from "@sluice/shared/log";
+import { checkFormat, hasLogFiles, LogError, readSmallFile } from "@sluice/shared/log";
+import { type Disk, type DiskLock, replaceFile } from "@sluice/shared/runtime";
 import {
   checkCompatibility,
   type CompatibilityLevels,
@@ -32,7 +26,6 @@ export const DATA_FORMAT = "sluice-data 1";
 export const FORMAT_TEXT = `${DATA_FORMAT}\n`;
 /** Where the log is in a data folder. Not `log`: that is where people put what a broker prints. */
 export const LOG_FOLDER = "journal";
-const META_BYTES_MAX = 65_536;
 /** Sequences reserved at a time: one small write for so many messages. */
 export const SEQUENCE_BLOCK = 2 ** 24;
 export const NODE_ID_MAX = 2 ** 16 - 1;
@@ -76,11 +69,11 @@ export class DataFolder {
     await disk.makeDirectory(path);
     const lock = await disk.lock(`${path}/LOCK`);
     try {
-      await checkFormat(disk, path);
+      await checkFormat(disk, path, FORMAT_TEXT);
       const levels = await readCompatibility(disk, path);
       checkCompatibility(path, levels ?? FIRST_LEVELS, "write");
       const stored = await readMeta(disk, path);
-      if (stored === null && await hasLog(disk, path)) {
+      if (stored === null && await hasLogFiles(disk, `${path}/${LOG_FOLDER}`)) {
         // Starting over would use the log's epochs and message ids again.
         throw new LogError("damaged", `Cannot open "${path}": there is a log, but no broker.meta`);
       }
@@ -127,24 +120,9 @@ export class DataFolder {
   }
 }
 
-async function checkFormat(disk: Disk, path: string): Promise<void> {
-  const bytes = await readIfThere(disk, `${path}/FORMAT`);
-  if (bytes === null) {
-    await replaceFile(disk, `${path}/FORMAT`, new TextEncoder().encode(FORMAT_TEXT));
-    return;
-  }
-  const text = new TextDecoder().decode(bytes);
-  if (text === FORMAT_TEXT) return;
-  throw new LogError(
-    "newer_format",
-    `Cannot open "${path}": its FORMAT is "${text.trim().slice(0, 40)}", this release reads ` +
-      `"${FORMAT_TEXT.trim()}"`,
-  );
-}
-
 /** Reads broker.meta, null when there is none; rejects with {@linkcode LogError} `damaged`. */
 export async function readMeta(disk: Disk, path: string): Promise<Meta | null> {
-  const bytes = await readIfThere(disk, `${path}/broker.meta`);
+  const bytes = await readSmallFile(disk, `${path}/broker.meta`);
   if (bytes === null) return null;
   let meta: Partial<Meta>;
   try {
@@ -165,22 +143,4 @@ export async function readMeta(disk: Disk, path: string): Promise<Meta | null> {
 
 function isCount(value: unknown, max = 2 ** 48): value is number {
   return typeof value === "number" && Number.isInteger(value) && value >= 0 && value <= max;
-}
-
-async function hasLog(disk: Disk, path: string): Promise<boolean> {
-  try {
-    return (await disk.list(`${path}/${LOG_FOLDER}`)).some((name) => name.endsWith(".log"));
-  } catch (error) {
-    if (error instanceof DiskError && error.kind === "not_found") return false;
-    throw error;
-  }
-}
-
-async function readIfThere(disk: Disk, path: string): Promise<Uint8Array | null> {
-  try {
-    return await readWhole(disk, path, META_BYTES_MAX);
-  } catch (error) {
-    if (error instanceof DiskError && error.kind === "not_found") return null;
-    throw error;
-  }
 }

@@ -8,20 +8,13 @@
  * journal/   the log
  * ```
  */
-import {
-  type Disk,
-  DiskError,
-  type DiskLock,
-  readWhole,
-  replaceFile,
-} from "@sluice/shared/runtime";
-import { LogError } from "@sluice/shared/log";
+import { checkFormat, hasLogFiles, LogError, readSmallFile } from "@sluice/shared/log";
+import { type Disk, type DiskLock, replaceFile } from "@sluice/shared/runtime";
 
 /** All that FORMAT holds. */
 export const SPOOL_FORMAT_TEXT = "sluice-spool 1\n";
 /** Where the log is in the folder of a spool. */
 export const SPOOL_LOG_FOLDER = "journal";
-const META_BYTES_MAX = 65_536;
 const EPOCH_MAX = 2 ** 32 - 2;
 
 /** An opened folder: nobody else has it, and its epoch is above all before. */
@@ -38,9 +31,9 @@ export async function openSpoolFolder(disk: Disk, path: string): Promise<SpoolFo
   await disk.makeDirectory(path);
   const lock = await disk.lock(`${path}/LOCK`);
   try {
-    await checkFormat(disk, path);
+    await checkFormat(disk, path, SPOOL_FORMAT_TEXT);
     const before = await readEpoch(disk, path);
-    if (before === null && await hasLog(disk, path)) {
+    if (before === null && await hasLogFiles(disk, `${path}/${SPOOL_LOG_FOLDER}`)) {
       // Starting over would use the log's epochs again.
       throw new LogError("damaged", `Cannot open "${path}": there is a log, but no spool.meta`);
     }
@@ -54,23 +47,8 @@ export async function openSpoolFolder(disk: Disk, path: string): Promise<SpoolFo
   }
 }
 
-async function checkFormat(disk: Disk, path: string): Promise<void> {
-  const bytes = await readIfThere(disk, `${path}/FORMAT`);
-  if (bytes === null) {
-    await replaceFile(disk, `${path}/FORMAT`, new TextEncoder().encode(SPOOL_FORMAT_TEXT));
-    return;
-  }
-  const text = new TextDecoder().decode(bytes);
-  if (text === SPOOL_FORMAT_TEXT) return;
-  throw new LogError(
-    "newer_format",
-    `Cannot open "${path}": its FORMAT is "${text.trim().slice(0, 40)}", this release reads ` +
-      `"${SPOOL_FORMAT_TEXT.trim()}"`,
-  );
-}
-
 async function readEpoch(disk: Disk, path: string): Promise<number | null> {
-  const bytes = await readIfThere(disk, `${path}/spool.meta`);
+  const bytes = await readSmallFile(disk, `${path}/spool.meta`);
   if (bytes === null) return null;
   let epoch: unknown;
   try {
@@ -86,23 +64,4 @@ async function readEpoch(disk: Disk, path: string): Promise<number | null> {
     throw new LogError("damaged", `Cannot open "${path}": spool.meta is damaged`);
   }
   return epoch;
-}
-
-async function hasLog(disk: Disk, path: string): Promise<boolean> {
-  try {
-    const names = await disk.list(`${path}/${SPOOL_LOG_FOLDER}`);
-    return names.some((name) => name.endsWith(".log"));
-  } catch (error) {
-    if (error instanceof DiskError && error.kind === "not_found") return false;
-    throw error;
-  }
-}
-
-async function readIfThere(disk: Disk, path: string): Promise<Uint8Array | null> {
-  try {
-    return await readWhole(disk, path, META_BYTES_MAX);
-  } catch (error) {
-    if (error instanceof DiskError && error.kind === "not_found") return null;
-    throw error;
-  }
 }
