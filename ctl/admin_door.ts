@@ -3,23 +3,21 @@
  * {@linkcode RefusedByBroker}; what cannot be asked, or is no answer of a broker, in
  * {@linkcode CannotRunError}. Answers are bounded, and nothing in them is trusted.
  */
-import { HttpAskError, type HttpQuestion, readWhole } from "@sluice/shared/runtime";
-import { type Input, type Option, UsageError, type World } from "./command.ts";
-import { CannotRunError } from "./data/folder.ts";
+import type { HttpQuestion } from "@sluice/shared/runtime";
+import type { Input, Option, World } from "./command.ts";
+import { HttpDoor, isObject, jsonObject, seen, tokenOptions } from "./http_door.ts";
 
 /** The broker refused: nothing was done. */
 export const EXIT_REFUSED = 1;
 /** For the help of commands. */
 export const ADMIN_EXIT_CODES = "0 done, 1 refused by the broker, 2 cannot run";
 
-const BOUNDS = { connectTimeoutMs: 5_000, timeoutMs: 60_000, bodyBytesMax: 256 * 2 ** 20 };
-const TOKEN_BYTES_MAX = 16_384;
-const SHOWN_CHARACTERS_MAX = 200;
+const BOUNDS = { timeoutMs: 60_000, bodyBytesMax: 256 * 2 ** 20 };
 
 /** The options that say which broker, who asks, and how to tell the answer. */
 export const DOOR_OPTIONS: Readonly<Record<string, Option>> = {
   "http-address": { value: "HOST:PORT", help: "the broker's HTTP; a URL for HTTPS" },
-  "token-file": { value: "FILE", help: "a file with the token, where the broker wants one" },
+  ...tokenOptions("broker"),
   json: { help: "the answer as JSON" },
 };
 /** For examples. */
@@ -35,35 +33,15 @@ export class RefusedByBroker extends Error {
 
 /** See the module. */
 export class BrokerDoor {
-  readonly #world: World;
-  readonly #address: string;
-  readonly #origin: string;
-  readonly #headers: Readonly<Record<string, string>>;
+  readonly #door: HttpDoor;
 
-  private constructor(
-    world: World,
-    address: string,
-    origin: string,
-    headers: Readonly<Record<string, string>>,
-  ) {
-    this.#world = world;
-    this.#address = address;
-    this.#origin = origin;
-    this.#headers = headers;
+  private constructor(door: HttpDoor) {
+    this.#door = door;
   }
 
   /** The door that the options name. Nothing is asked yet. */
   static async of(input: Input, world: World): Promise<BrokerDoor> {
-    const address = input.text("http-address");
-    if (address === null) throw new UsageError("--http-address is missing");
-    const origin = /^https?:\/\//.test(address) ? address.replace(/\/+$/, "") : `http://${address}`;
-    if (!URL.canParse(origin)) {
-      throw new UsageError(`--http-address takes HOST:PORT, not "${address}"`);
-    }
-    const path = input.text("token-file");
-    if (path === null) return new BrokerDoor(world, address, origin, {});
-    const token = new TextDecoder().decode(await readWhole(world.disk, path, TOKEN_BYTES_MAX));
-    return new BrokerDoor(world, address, origin, { Authorization: `Bearer ${token.trim()}` });
+    return new BrokerDoor(await HttpDoor.of(input, world, "http-address"));
   }
 
   /** Asks for what is there. */
@@ -81,33 +59,19 @@ export class BrokerDoor {
   }
 
   async #ask(question: Pick<HttpQuestion, "method" | "body">, path: string): Promise<Answer> {
-    const { askHttp } = this.#world;
-    if (askHttp === undefined) throw new CannotRunError("there is no network");
-    const url = `${this.#origin}${path}`;
-    let answer;
-    try {
-      answer = await askHttp({ ...question, url, headers: this.#headers }, BOUNDS);
-    } catch (error) {
-      if (!(error instanceof HttpAskError)) throw error;
-      throw new CannotRunError(`Cannot ask ${this.#address}: ${error.message}`);
-    }
-    const text = new TextDecoder().decode(answer.body);
-    const value = parsed(text);
+    const answer = await this.#door.ask(question, path, BOUNDS);
+    const value = jsonObject(answer.body);
     if (answer.status === 200 && value !== null) return value;
     if (answer.status >= 400 && answer.status < 500 && typeof value?.["message"] === "string") {
-      throw new RefusedByBroker(refusalText(this.#address, value));
+      throw new RefusedByBroker(refusalText(this.#door.address, value));
     }
-    throw new CannotRunError(
-      `${this.#address} answers ${answer.status}: ${seen(text.slice(0, SHOWN_CHARACTERS_MAX))}`,
-    );
+    throw this.#door.cannotUse(answer);
   }
 }
 
 /** A field that is an object; empty when it is none. */
 export function objectOf(value: unknown): Answer {
-  return typeof value === "object" && value !== null && !Array.isArray(value)
-    ? value as Answer
-    : {};
+  return isObject(value) ? value : {};
 }
 
 /** A field that is a list of objects; empty when it is none. */
@@ -122,13 +86,6 @@ export function shown(value: unknown): string {
   return seen(String(value));
 }
 
-/** Text as it can be shown. */
-export function seen(text: string): string {
-  return text.replace(/[\p{C}\u2028\u2029]/gu, (character) => {
-    return `\\u{${character.codePointAt(0)!.toString(16)}}`;
-  });
-}
-
 function refusalText(address: string, answer: Answer): string {
   const { message, detail, instance, revision } = answer;
   const more = detail !== undefined
@@ -137,15 +94,4 @@ function refusalText(address: string, answer: Answer): string {
     ? `: the registry is at ${shown(instance)} ${shown(revision)}`
     : "";
   return `${address} refuses: ${shown(message)}${more}`;
-}
-
-function parsed(text: string): Answer | null {
-  try {
-    const value: unknown = JSON.parse(text);
-    return typeof value === "object" && value !== null && !Array.isArray(value)
-      ? value as Answer
-      : null;
-  } catch {
-    return null;
-  }
 }

@@ -19,9 +19,9 @@ import {
   DOOR_OPTIONS,
   EXIT_REFUSED,
   listOf,
-  seen,
   shown,
 } from "./admin_door.ts";
+import { seen } from "./http_door.ts";
 import { type Column, table, tell, time } from "./admin_table.ts";
 
 const COUNT_MAX = 1000;

@@ -8,25 +8,25 @@
  *   and with {@linkcode EXIT_NOT_DONE} when that takes too long.
  */
 import { durationMs, showDuration } from "@sluice/shared/config";
-import { type AskHttp, HttpAskError, type HttpQuestion, readWhole } from "@sluice/shared/runtime";
+import type { HttpQuestion } from "@sluice/shared/runtime";
 import {
   type Command,
   type CommandGroup,
   EXIT_DONE,
   type Input,
-  type Option,
   print,
   UsageError,
   type World,
 } from "./command.ts";
+import { ADDRESS, DOOR_OPTIONS } from "./admin_door.ts";
 import { CannotRunError } from "./data/folder.ts";
+import { HttpDoor, jsonObject } from "./http_door.ts";
 
 /** `wait`: not empty in time. */
 export const EXIT_NOT_DONE = 1;
 
 const PATH = "/v1/drain";
-const BOUNDS = { connectTimeoutMs: 5_000, timeoutMs: 10_000, bodyBytesMax: 65_536 };
-const TOKEN_BYTES_MAX = 16_384;
+const BOUNDS = { timeoutMs: 10_000, bodyBytesMax: 65_536 };
 /** How often `wait` asks. */
 const ASK_MS = 500;
 /** How often `wait` says the same again where nobody watches. */
@@ -40,18 +40,11 @@ type Report =
   & { readonly [count in typeof COUNTS[number]]: number }
   & { readonly since: string | null };
 
-const OPTIONS: Readonly<Record<string, Option>> = {
-  "http-address": { value: "HOST:PORT", help: "the broker's HTTP; a URL for HTTPS" },
-  "token-file": { value: "FILE", help: "a file with the token, where the broker wants one" },
-  json: { help: "the report as JSON" },
-};
-const ADDRESS = "--http-address=127.0.0.1:4151";
-
 const startCommand: Command = {
   name: "start",
   summary: "Has a broker refuse publishes, so that its consumers empty it.",
   positionals: [],
-  options: { ...OPTIONS, freeze: { help: "deliver nothing new either" } },
+  options: { ...DOOR_OPTIONS, freeze: { help: "deliver nothing new either" } },
   description: [
     "It holds until it is taken back, over restarts too. Doing it again changes --freeze only.",
   ],
@@ -66,7 +59,7 @@ const stopCommand: Command = {
   name: "stop",
   summary: "Takes a drain back: publishes are taken, and everything is delivered.",
   positionals: [],
-  options: OPTIONS,
+  options: DOOR_OPTIONS,
   description: [],
   examples: [[`drain stop ${ADDRESS}`, "back to work"]],
   run: async (input, world) => tell(input, world, await post(input, world, { enabled: false })),
@@ -76,7 +69,7 @@ const statusCommand: Command = {
   name: "status",
   summary: "Tells whether a broker drains, and what is left.",
   positionals: [],
-  options: OPTIONS,
+  options: DOOR_OPTIONS,
   description: [],
   examples: [[`drain status ${ADDRESS}`, "what is left"]],
   run: async (input, world) => tell(input, world, await get(input, world)),
@@ -87,7 +80,7 @@ const waitCommand: Command = {
   summary: "Waits until a broker that drains is empty.",
   positionals: [],
   options: {
-    ...OPTIONS,
+    ...DOOR_OPTIONS,
     timeout: { value: "DURATION", help: "how long, such as 10m; without end when absent" },
     quiesced: { help: "wait until nothing is in flight, for a broker with frozen deliveries" },
   },
@@ -206,44 +199,16 @@ async function ask(
   world: World,
   question: Pick<HttpQuestion, "method" | "body">,
 ): Promise<Report> {
-  const address = input.text("http-address");
-  if (address === null) throw new UsageError("--http-address is missing");
-  const origin = /^https?:\/\//.test(address) ? address.replace(/\/+$/, "") : `http://${address}`;
-  if (!URL.canParse(origin)) {
-    throw new UsageError(`--http-address takes HOST:PORT, not "${address}"`);
-  }
-  const askHttp: AskHttp | undefined = world.askHttp;
-  if (askHttp === undefined) throw new CannotRunError("there is no network");
-  const headers: Record<string, string> = await tokenHeader(input, world);
-  let answer;
-  try {
-    answer = await askHttp({ ...question, url: `${origin}${PATH}`, headers }, BOUNDS);
-  } catch (error) {
-    if (!(error instanceof HttpAskError)) throw error;
-    throw new CannotRunError(`Cannot ask ${address}: ${error.message}`);
-  }
-  const text = new TextDecoder().decode(answer.body);
-  const report = answer.status === 200 ? parse(text) : null;
+  const door = await HttpDoor.of(input, world, "http-address");
+  const answer = await door.ask(question, PATH, BOUNDS);
+  const report = answer.status === 200 ? reportOf(answer.body) : null;
   if (report !== null) return report;
-  throw new CannotRunError(`${address} answers ${answer.status}: ${text.slice(0, 200)}`);
+  throw door.cannotUse(answer);
 }
 
-async function tokenHeader(input: Input, world: World): Promise<Record<string, string>> {
-  const path = input.text("token-file");
-  if (path === null) return {};
-  const token = new TextDecoder().decode(await readWhole(world.disk, path, TOKEN_BYTES_MAX));
-  return { Authorization: `Bearer ${token.trim()}` };
-}
-
-function parse(text: string): Report | null {
-  let value: unknown;
-  try {
-    value = JSON.parse(text);
-  } catch {
-    return null;
-  }
-  if (typeof value !== "object" || value === null) return null;
-  const fields = value as Record<string, unknown>;
+function reportOf(body: Uint8Array): Report | null {
+  const fields = jsonObject(body);
+  if (fields === null) return null;
   const { since } = fields;
   const isReport = FLAGS.every((name) => typeof fields[name] === "boolean") &&
     COUNTS.every((name) => typeof fields[name] === "number") &&

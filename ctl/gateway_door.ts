@@ -2,26 +2,23 @@
  * The quarantine of a running gateway over its HTTP API. What is no answer of a gateway, or cannot be
  * asked, ends in {@linkcode CannotRunError} with the reason. Its words are bounded, and judged.
  */
-import { type AskHttp, HttpAskError, type HttpQuestion, readWhole } from "@sluice/shared/runtime";
-import { type Input, type Option, UsageError, type World } from "./command.ts";
+import type { HttpQuestion } from "@sluice/shared/runtime";
+import type { Input, Option, World } from "./command.ts";
 import { CannotRunError } from "./data/folder.ts";
+import { HttpDoor, isObject, jsonObject, tokenOptions } from "./http_door.ts";
 
 /** Entries that are asked for at a time. */
 export const PAGE_ENTRIES_MAX = 500;
 
-const CONNECT_MS_MAX = 5_000;
 const ANSWER_MS_MAX = 30_000;
 const PAGE_BYTES_MAX = 4 * 2 ** 20;
 /** The largest body of a command that a gateway takes. */
 const BODY_BYTES_MAX = 129 * 2 ** 20;
-const TOKEN_BYTES_MAX = 16_384;
-const SHOWN_CHARACTERS_MAX = 200;
 
 /** The options that say which gateway, and who asks. */
 export const DOOR_OPTIONS: Readonly<Record<string, Option>> = {
   "gateway-http-address": { value: "HOST:PORT", help: "the gateway's HTTP; a URL for HTTPS" },
-  "token-file": { value: "FILE", help: "a file with the token, where the gateway wants one" },
-  token: { value: "TOKEN", help: "the token itself; others see it in the list of processes" },
+  ...tokenOptions("gateway"),
 };
 
 /** A publish in quarantine. */
@@ -45,36 +42,15 @@ export interface QuarantinePage {
 
 /** See the module. */
 export class GatewayDoor {
-  readonly #ask: AskHttp;
-  readonly #address: string;
-  readonly #origin: string;
-  readonly #headers: Readonly<Record<string, string>>;
+  readonly #door: HttpDoor;
 
-  private constructor(
-    ask: AskHttp,
-    address: string,
-    origin: string,
-    headers: Readonly<Record<string, string>>,
-  ) {
-    this.#ask = ask;
-    this.#address = address;
-    this.#origin = origin;
-    this.#headers = headers;
+  private constructor(door: HttpDoor) {
+    this.#door = door;
   }
 
   /** The door that the options name. Nothing is asked yet. */
   static async of(input: Input, world: World): Promise<GatewayDoor> {
-    const address = input.text("gateway-http-address");
-    if (address === null) throw new UsageError("--gateway-http-address is missing");
-    const origin = /^https?:\/\//.test(address) ? address.replace(/\/+$/, "") : `http://${address}`;
-    if (!URL.canParse(origin)) {
-      throw new UsageError(`--gateway-http-address takes HOST:PORT, not "${address}"`);
-    }
-    if (world.askHttp === undefined) throw new CannotRunError("there is no network");
-    const token = await tokenOf(input, world);
-    const headers: Record<string, string> = {};
-    if (token !== null) headers["Authorization"] = `Bearer ${token}`;
-    return new GatewayDoor(world.askHttp, address, origin, headers);
+    return new GatewayDoor(await HttpDoor.of(input, world, "gateway-http-address"));
   }
 
   /** Entries from an id on, the lowest first, and where it goes on, which is always further. */
@@ -82,7 +58,7 @@ export class GatewayDoor {
     const body = await this.#send("GET", `?from=${from}&limit=${limit}`, PAGE_BYTES_MAX);
     const page = body === null ? null : pageOf(body);
     if (page !== null && (page.next === null || page.next > from)) return page;
-    throw new CannotRunError(`${this.#address} answers what is no list of a quarantine`);
+    throw new CannotRunError(`${this.#door.address} answers what is no list of a quarantine`);
   }
 
   /** All entries from an id on. What comes in meanwhile may be among them. */
@@ -121,55 +97,30 @@ export class GatewayDoor {
     path: string,
     bodyBytesMax: number,
   ): Promise<Uint8Array | null> {
-    const url = `${this.#origin}/v1/quarantine${path}`;
-    const bounds = { connectTimeoutMs: CONNECT_MS_MAX, timeoutMs: ANSWER_MS_MAX, bodyBytesMax };
-    let answer;
-    try {
-      answer = await this.#ask({ method, url, headers: this.#headers }, bounds);
-    } catch (error) {
-      if (!(error instanceof HttpAskError)) throw error;
-      throw new CannotRunError(`Cannot ask ${this.#address}: ${error.message}`);
-    }
+    const bounds = { timeoutMs: ANSWER_MS_MAX, bodyBytesMax };
+    const answer = await this.#door.ask({ method }, `/v1/quarantine${path}`, bounds);
     if (answer.status === 200) return answer.body;
-    const text = new TextDecoder().decode(answer.body).slice(0, SHOWN_CHARACTERS_MAX);
-    if (answer.status === 404 && text.includes("NOT_IN_QUARANTINE")) return null;
-    throw new CannotRunError(`${this.#address} answers ${answer.status}: ${text}`);
+    const isGone = answer.status === 404 &&
+      new TextDecoder().decode(answer.body).includes("NOT_IN_QUARANTINE");
+    if (isGone) return null;
+    throw this.#door.cannotUse(answer);
   }
-}
-
-async function tokenOf(input: Input, { disk }: World): Promise<string | null> {
-  const token = input.text("token");
-  const path = input.text("token-file");
-  if (token !== null && path !== null) {
-    throw new UsageError("--token and --token-file are one too many");
-  }
-  if (path === null) return token;
-  return new TextDecoder().decode(await readWhole(disk, path, TOKEN_BYTES_MAX)).trim();
 }
 
 function pageOf(body: Uint8Array): QuarantinePage | null {
-  let value: unknown;
-  try {
-    value = JSON.parse(new TextDecoder().decode(body));
-  } catch {
-    return null;
-  }
-  if (!isRecord(value)) return null;
+  const value = jsonObject(body);
+  if (value === null) return null;
   const { entries, next } = value;
   if (!Array.isArray(entries) || !entries.every(isEntry)) return null;
   return next === null || isId(next) ? { entries, next } : null;
 }
 
 function isEntry(value: unknown): value is QuarantinedPublish {
-  if (!isRecord(value)) return false;
+  if (!isObject(value)) return false;
   const isText = (name: string) => typeof value[name] === "string";
   const isTextOrNull = (name: string) => value[name] === null || isText(name);
   return isId(value["id"]) && isId(value["messages"]) && isId(value["bytes"]) &&
     isText("topic") && isText("reason") && isTextOrNull("spooled") && isTextOrNull("broker");
-}
-
-function isRecord(value: unknown): value is Record<string, unknown> {
-  return typeof value === "object" && value !== null;
 }
 
 function isId(value: unknown): value is number {
