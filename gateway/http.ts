@@ -5,6 +5,7 @@
 import {
   errorReply,
   HttpError,
+  type HttpMeter,
   type HttpRoute,
   jsonReply,
   nsqHttp,
@@ -47,6 +48,8 @@ export interface GatewayHttpSeams extends HttpPublisherSeams {
   readonly clock: Clock;
   readonly logger: Logger;
   readonly metrics: MetricsRegistry;
+  /** Counts requests by route. */
+  readonly meter: HttpMeter;
   readonly spool: Spool | null;
   readonly health: () => Health;
   readonly stats: () => GatewayStats;
@@ -77,6 +80,7 @@ export function gatewayHttp(options: GatewayHttpOptions, seams: GatewayHttpSeams
   const access = new HttpAccess(options.authorization, seams, GATEWAY_ROUTE_RULES);
   const app = nsqHttp({
     logger: seams.logger,
+    meter: seams.meter,
     routes: gatewayRoutes(options, seams, publisher).map((route) => access.guarded(route)),
   });
   const permitted = async (
@@ -84,18 +88,24 @@ export function gatewayHttp(options: GatewayHttpOptions, seams: GatewayHttpSeams
     peer: HttpPeer,
     publish: () => Promise<Response>,
   ) => await access.refusePublish(request, peer) ?? await publish();
+  const pub = seams.meter.route("POST", "/pub");
+  const mpub = seams.meter.route("POST", "/mpub");
   return (request, remoteAddress, certificateName = "") => {
     const peer = { remoteAddress, certificateName };
     if (request.method === "POST") {
       // The two paths that have to be fast go around the router.
       const path = pathOf(request.url);
       if (path === "/pub") {
-        if (access.isOpen) return publisher.publish(request);
-        return permitted(request, peer, () => publisher.publish(request));
+        return pub.measure(() => {
+          if (access.isOpen) return publisher.publish(request);
+          return permitted(request, peer, () => publisher.publish(request));
+        });
       }
       if (path === "/mpub") {
-        if (access.isOpen) return publisher.publishMany(request);
-        return permitted(request, peer, () => publisher.publishMany(request));
+        return mpub.measure(() => {
+          if (access.isOpen) return publisher.publishMany(request);
+          return permitted(request, peer, () => publisher.publishMany(request));
+        });
       }
     }
     return app.fetch(request, peer);

@@ -1,5 +1,6 @@
 /** The HTTP door of a gateway in a simulated world, for tests. Has no tests of its own. */
 import { deepStrictEqual as equal } from "node:assert/strict";
+import { HttpMeter } from "@sluice/shared/http";
 import { type HttpAuthorization, openHttp } from "@sluice/shared/server";
 import { Logger, MetricsRegistry } from "@sluice/shared/telemetry";
 import { settle, type SimClock, SimDisk, type SimNetwork } from "@sluice/shared/testing";
@@ -93,6 +94,7 @@ export class HttpWorld {
       clock,
       logger: new Logger({ sink: (line) => this.lines.push(line), clock }),
       metrics,
+      meter: new HttpMeter(clock),
       spool,
       isStopping: () => this.isStopping,
       health: () => this.health ?? this.#health(),

@@ -1,6 +1,7 @@
 /** The metrics of the gateway: read from its counters when they are scraped. */
 import type { Authorization } from "@sluice/shared/authorization";
 import type { SourceStatus } from "@sluice/shared/client";
+import { type HttpMeter, registerHttpMetrics } from "@sluice/shared/http";
 import type { ProcessFigures } from "@sluice/shared/runtime";
 import { type Handshakes, registerDoorMetrics, type TcpServer } from "@sluice/shared/server";
 import {
@@ -25,6 +26,7 @@ export interface MetricsSource {
   readonly spool: Spool | null;
   readonly replayer: Replayer | null;
   readonly tunnels: TunnelServer | null;
+  readonly http: HttpMeter;
   readonly tcp: Pick<TcpServer<Session>, "sessions" | "refusedCount">;
   readonly acceptFailures: { readonly tcp: number; readonly http: number };
   readonly handshakes: Pick<Handshakes, "failedCount">;
@@ -55,6 +57,7 @@ export function registerMetrics(registry: MetricsRegistry, source: () => Metrics
     registry.gauge({ name: `sluice_gateway_${name}`, help }, (set) => set({}, value()));
 
   registerProcessMetrics(registry, () => source().process?.());
+  registerHttpMetrics(registry, () => source().http);
   registry.counter({
     name: "sluice_gateway_publishes_total",
     help: "Publishes by what became of them.",

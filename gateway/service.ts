@@ -11,6 +11,7 @@
 import { Authorization } from "@sluice/shared/authorization";
 import { BrokerDirectory } from "@sluice/shared/client";
 import { HEARTBEAT_INTERVAL_MS_MIN, IDENTIFY_OPTIONS_DEFAULT } from "@sluice/shared/protocol";
+import { HttpMeter, withAccessLog } from "@sluice/shared/http";
 import {
   type AskHttp,
   type Clock,
@@ -36,7 +37,7 @@ import { type Logger, LoopLag, MetricsRegistry } from "@sluice/shared/telemetry"
 import { type ListedBroker, newProducerId } from "./broker_link.ts";
 import { type GatewayValues, staticBrokers, tunnelAddress } from "./config.ts";
 import { type Health, judgeHealth, type SpoolHealth } from "./health.ts";
-import { gatewayHttp, isPatient, startingHttp } from "./http.ts";
+import { GATEWAY_ROUTE_RULES, gatewayHttp, isPatient, startingHttp } from "./http.ts";
 import { registerMetrics } from "./metrics.ts";
 import { BrokerPool } from "./pool.ts";
 import { Publisher } from "./publisher.ts";
@@ -85,7 +86,7 @@ export interface GatewaySettings {
 
 /** A running gateway. */
 export class Gateway {
-  readonly metrics = new MetricsRegistry();
+  readonly metrics: MetricsRegistry;
   readonly publisher: Publisher;
   readonly pool: BrokerPool;
   readonly spool: Spool | null;
@@ -108,6 +109,7 @@ export class Gateway {
     const { clock, logger, random, network } = seams;
     this.#settings = settings;
     this.#seams = seams;
+    this.metrics = new MetricsRegistry(clock);
     this.#doors = doors;
     this.#authorization = authorization;
     this.spool = spool;
@@ -160,6 +162,7 @@ export class Gateway {
       connectTimeoutMs: values.brokerConnectTimeoutMs,
     }, { network, clock, random, targets: () => this.#tunnelTargets() });
     this.#lag = new LoopLag(clock);
+    const meter = new HttpMeter(clock);
     registerMetrics(this.metrics, () => ({
       publisher: this.publisher,
       pool: this.pool,
@@ -167,6 +170,7 @@ export class Gateway {
       spool,
       replayer: this.#replayer,
       tunnels: this.#tunnels,
+      http: meter,
       tcp: this.tcp,
       acceptFailures: { tcp: this.tcp.acceptFailureCount, http: doors.acceptFailureCount },
       handshakes,
@@ -178,7 +182,7 @@ export class Gateway {
       process: seams.process,
       authorization,
     }));
-    doors.serve(gatewayHttp({
+    const handler = gatewayHttp({
       hostname,
       broadcastAddress: values.broadcastAddress,
       tcpPort: () => this.tcp.port,
@@ -195,11 +199,13 @@ export class Gateway {
       clock,
       logger,
       metrics: this.metrics,
+      meter,
       spool,
       isStopping: () => this.#draining,
       health: () => this.health(),
       stats: () => this.#stats(),
-    }));
+    });
+    doors.serve(withAccessLog(handler, Object.keys(GATEWAY_ROUTE_RULES), seams));
     logger.info(`TCP: listening on ${hostAndPort(this.tcp.hostname, this.tcp.port)}`);
     if (this.#tunnels !== null) {
       const { hostname: host, port } = this.#tunnels;

@@ -45,6 +45,8 @@ Deno.test("a gateway tells its addresses, its figures and its brokers over HTTP"
       /^sluice_gateway_accept_failures_total\{protocol="http"\} 3$/m,
       /^sluice_gateway_receiving_bytes 0$/m,
       /^sluice_process_resident_bytes 5$/m,
+      /^sluice_http_requests_total\{method="POST",route="\/pub",status="2xx"\} 1$/m,
+      /^sluice_http_requests_total\{method="GET",route="\/info",status="2xx"\} 1$/m,
     ]
   ) {
     match(metrics, line);
