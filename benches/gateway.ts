@@ -4,6 +4,7 @@
  * timed from the moment each was due. The gateway has a spool; nothing goes into it here.
  */
 import { parseArgs } from "node:util";
+import { sleep } from "./broker_process.ts";
 import { Latencies, type LatenciesDocument } from "./latencies.ts";
 import type { LoadResult } from "./load.ts";
 import { median, ratioOf, showFigure, showRatio } from "./summary.ts";
@@ -19,6 +20,9 @@ const HELP = `Measures publishing through a gateway beside publishing to its bro
   --only TEXT   only scenarios whose name contains TEXT
 `;
 const ROOT = new URL("..", import.meta.url).pathname.replace(/\/$/, "");
+
+/** A rest for the disk before latencies are measured. */
+const SETTLE_MS = 3_000;
 
 /** A load by its name: connections and messages a command. */
 const SCENARIOS = [
@@ -74,6 +78,21 @@ async function main(): Promise<void> {
     const broker = await startTarget(sluiceTarget(ROOT));
     const gateway = await startTarget(gatewayTarget(broker));
     try {
+      // Before the disk is busy with what the throughput has left to it.
+      if ("latency".includes(values.only)) {
+        await sleep(SETTLE_MS);
+        for (const [kind, { tcpAddress }] of Object.entries({ direct: broker, gateway })) {
+          const windows = await run<{ latencies: LatenciesDocument }>("open_loop.ts", [
+            `--address=${tcpAddress}`,
+            `--rate=${values.rate}`,
+            `--seconds=${values.seconds}`,
+            `--window-ms=${Number(values.seconds) * 1000}`,
+          ]);
+          for (const window of windows) {
+            latencies[kind as "direct" | "gateway"].add(window.latencies);
+          }
+        }
+      }
       for (const [name, connections, batch] of SCENARIOS) {
         if (!name.includes(values.only)) continue;
         const figure = figures.get(name) ?? { direct: [], gateway: [], cpu: [] };
@@ -95,18 +114,6 @@ async function main(): Promise<void> {
           console.error(
             `round ${round}  ${name.padEnd(28)} ${kind.padEnd(8)} ${showFigure(perSecond)}`,
           );
-        }
-      }
-      if (!"latency".includes(values.only)) continue;
-      for (const [kind, { tcpAddress }] of Object.entries({ direct: broker, gateway })) {
-        const windows = await run<{ latencies: LatenciesDocument }>("open_loop.ts", [
-          `--address=${tcpAddress}`,
-          `--rate=${values.rate}`,
-          `--seconds=${values.seconds}`,
-          `--window-ms=${Number(values.seconds) * 1000}`,
-        ]);
-        for (const window of windows) {
-          latencies[kind as "direct" | "gateway"].add(window.latencies);
         }
       }
     } finally {
