@@ -20,7 +20,7 @@ import {
   REPORTED_VERSION,
   type ServeHttp,
 } from "@sluice/shared/runtime";
-import { type Logger, MetricsRegistry } from "@sluice/shared/telemetry";
+import { type Logger, LoopLag, MetricsRegistry } from "@sluice/shared/telemetry";
 import { discoveryHttp } from "./http.ts";
 import { registerMetrics } from "./metrics.ts";
 import { Registry, type RegistryLimits } from "./registry.ts";
@@ -115,6 +115,7 @@ export class Discovery {
   readonly #sessions: SessionServer;
   readonly #directory: Directory;
   readonly #watch: WatchHub;
+  readonly #lag: LoopLag;
   #isStopping = false;
 
   /** Starts to serve. Throws {@linkcode ListenError}. */
@@ -126,6 +127,7 @@ export class Discovery {
     const registry = new Registry({ inactiveTimeoutMs, tombstoneLifetimeMs, limits });
     const metrics = new MetricsRegistry(clock);
     const meter = new HttpMeter(clock);
+    this.#lag = new LoopLag(clock);
     const roster = new Roster(registry, clock);
     const instance = hex(seams.random.u32()) + hex(seams.random.u32());
     const watchersMax = options.watchersMax ?? WATCHERS_MAX;
@@ -187,12 +189,14 @@ export class Discovery {
         http: this.#http.acceptFailureCount ?? 0,
       },
       process: seams.process,
+      lag: this.#lag,
       sources: this.#directory.sources(),
       polled: this.#directory.brokers(),
       polls,
       watch: this.#watch.figures,
     }));
     this.#directory.start();
+    this.#lag.start();
     logger.info(`TCP: listening on ${addressText(this.tcpAddress)}`);
     logger.info(`HTTP: listening on ${addressText(this.httpAddress)}`);
   }
@@ -214,6 +218,7 @@ export class Discovery {
     this.#isStopping = true;
     if (delayMs > 0) await this.#seams.clock.sleep(delayMs);
     const timer = this.#seams.clock.setTimer(HTTP_GRACE_MS, () => this.#httpAbort.abort());
+    this.#lag.stop();
     // Watches never end by themselves, and what goes now is not news of brokers.
     this.#watch.close();
     try {

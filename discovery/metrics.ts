@@ -1,7 +1,12 @@
 /** The metrics of discovery: read from its counters when they are scraped. */
 import { type HttpMeter, registerHttpMetrics } from "@sluice/shared/http";
 import type { ProcessFigures } from "@sluice/shared/runtime";
-import { type MetricsRegistry, registerProcessMetrics } from "@sluice/shared/telemetry";
+import {
+  type LoopLag,
+  type MetricsRegistry,
+  registerLagMetrics,
+  registerProcessMetrics,
+} from "@sluice/shared/telemetry";
 import type { Registry } from "./registry.ts";
 import type { SessionCounters } from "./session.ts";
 import type { SessionServer } from "./session_server.ts";
@@ -17,6 +22,7 @@ export interface MetricsSource {
   /** How often connections could not be accepted, by door. */
   readonly acceptFailures?: { readonly tcp: number; readonly http: number };
   readonly process?: (() => ProcessFigures) | undefined;
+  readonly lag: LoopLag;
   readonly sources: readonly SourceStatus[];
   readonly polled: readonly PollStatus[];
   readonly polls: PollCounters;
@@ -30,6 +36,7 @@ export function registerMetrics(metrics: MetricsRegistry, source: () => MetricsS
     metrics.gauge({ name: `sluice_discovery_${name}`, help }, (report) => report({}, read()));
   };
   registerProcessMetrics(metrics, () => source().process?.());
+  registerLagMetrics(metrics, () => source().lag);
   gauge("producers", "Brokers that are registered.", () => source().registry.producerCount);
   gauge("topics", "Topics in the registry.", () => source().registry.topicCount);
   gauge("channels", "Channels in the registry.", () => source().registry.channelCount);

@@ -1,6 +1,6 @@
 /** Metrics that every service with doors has: the event loop, and authorization. */
 import type { Authorization } from "../authorization/mod.ts";
-import type { LoopLag, MetricsRegistry } from "../telemetry/mod.ts";
+import { type LoopLag, type MetricsRegistry, registerLagMetrics } from "../telemetry/mod.ts";
 
 /** Where the figures are. */
 export interface DoorMetricsSource {
@@ -18,16 +18,7 @@ export function registerDoorMetrics(
   const gauge = (name: string, help: string, value: () => number) =>
     registry.gauge({ name, help }, (set) => set({}, value()));
 
-  registry.histogram({
-    name: "sluice_event_loop_lag_seconds",
-    help: "How late timers of 10 ms go off: work kept everybody waiting.",
-  }, (report) => report({}, source().lag.histogram));
-  gauge(
-    "sluice_event_loop_lag_max_seconds",
-    "The latest that one of them went off since the start.",
-    () => source().lag.maxMs / 1000,
-  );
-
+  registerLagMetrics(registry, () => source().lag);
   counter(
     "sluice_auth_unknown_total",
     "Times a secret, token or certificate was known to no source of grants.",

@@ -35,5 +35,5 @@ export {
   type ReportSeries,
   SERIES_MAX_DEFAULT,
 } from "./metrics.ts";
-export { registerProcessMetrics } from "./process_metrics.ts";
+export { registerLagMetrics, registerProcessMetrics } from "./process_metrics.ts";
 export { Secret, secret } from "./secret.ts";

@@ -1,5 +1,6 @@
 /** Metrics of the process, the same for every service. */
 import { type ProcessFigures, REPORTED_VERSION } from "../runtime/mod.ts";
+import type { LoopLag } from "./loop_lag.ts";
 import type { MetricsRegistry } from "./metrics.ts";
 
 /** Registers them. `figures` is asked once a scrape; what it does not know is left out. */
@@ -47,4 +48,16 @@ export function registerProcessMetrics(
     "The most that may be open; absent where the process may not know.",
     "openFilesMax",
   );
+}
+
+/** Registers how long a service keeps everybody waiting. */
+export function registerLagMetrics(registry: MetricsRegistry, lag: () => LoopLag): void {
+  registry.histogram({
+    name: "sluice_event_loop_lag_seconds",
+    help: "How late timers of 10 ms go off: work kept everybody waiting.",
+  }, (report) => report({}, lag().histogram));
+  registry.gauge({
+    name: "sluice_event_loop_lag_max_seconds",
+    help: "The latest that one of them went off since the start.",
+  }, (report) => report({}, lag().maxMs / 1000));
 }
