@@ -11,15 +11,18 @@
  * `INVALID_DRAIN` with the reason in `detail`, and changes nothing; nor does one that cannot be kept: 503
  * `STORAGE_FAULT`. Doing what is done already is fine.
  */
-import { HttpError, type HttpRoute, jsonReply, readBody } from "@sluice/shared/http";
+import { HttpError, type HttpRoute, jsonReply } from "@sluice/shared/http";
 import { DiskError } from "@sluice/shared/runtime";
 import type { Broker } from "../broker.ts";
+import { FieldError, readJsonObject } from "./json_body.ts";
 
 const PATH = "/v1/drain";
-const BODY_BYTES_MAX = 2048;
-/** How long a peer may take to send so little. */
-const BODY_TIMEOUT_MS = 10_000;
 const FIELDS = ["enabled", "freeze_deliveries"];
+
+interface Wanted {
+  readonly enabled: boolean;
+  readonly freeze: boolean;
+}
 
 /** The routes, for the door of a broker. */
 export function drainRoutes(broker: Broker): HttpRoute[] {
@@ -30,9 +33,12 @@ export function drainRoutes(broker: Broker): HttpRoute[] {
 }
 
 async function change(broker: Broker, request: Request): Promise<Response> {
-  const wanted = await readWanted(broker, request);
-  if (typeof wanted === "string") {
-    return jsonReply({ message: "INVALID_DRAIN", detail: wanted }, 400);
+  let wanted: Wanted;
+  try {
+    wanted = await readWanted(broker, request);
+  } catch (error) {
+    if (!(error instanceof FieldError)) throw error;
+    return jsonReply({ message: "INVALID_DRAIN", detail: error.message }, 400);
   }
   if (broker.exiting) throw new HttpError(503, "EXITING");
   try {
@@ -47,37 +53,16 @@ async function change(broker: Broker, request: Request): Promise<Response> {
   return jsonReply(broker.drainReport());
 }
 
-/** What a body asks for, or what is wrong with it. */
-async function readWanted(
-  broker: Broker,
-  request: Request,
-): Promise<{ readonly enabled: boolean; readonly freeze: boolean } | string> {
-  const late = new AbortController();
-  const timer = broker.clock.setTimer(BODY_TIMEOUT_MS, () => late.abort());
-  const body = await readBody(request, BODY_BYTES_MAX, late.signal);
-  timer.cancel();
-  if (body.kind === "too_large") throw new HttpError(413, "BODY_TOO_BIG");
-  if (body.kind === "cut") throw new HttpError(408, "BODY_INCOMPLETE");
-  let value: unknown;
-  try {
-    const text = new TextDecoder("utf-8", { fatal: true }).decode(body.bytes);
-    value = text.trim() === "" ? {} : JSON.parse(text);
-  } catch {
-    return "the body is not JSON";
+/** What a body asks for; throws {@linkcode FieldError} for what is wrong with it. */
+async function readWanted(broker: Broker, request: Request): Promise<Wanted> {
+  const object = await readJsonObject(broker.clock, request, FIELDS);
+  for (const [name, given] of Object.entries(object)) {
+    if (typeof given !== "boolean") throw new FieldError(`${name} is true or false`);
   }
-  if (typeof value !== "object" || value === null || Array.isArray(value)) {
-    return "the body is not a JSON object";
-  }
-  for (const [name, given] of Object.entries(value)) {
-    if (!FIELDS.includes(name)) {
-      return `there is no field ${JSON.stringify(name)}; there are: ${FIELDS.join(", ")}`;
-    }
-    if (typeof given !== "boolean") return `${name} is true or false`;
-  }
-  const { enabled = true, freeze_deliveries: freeze = false } = value as {
+  const { enabled = true, freeze_deliveries: freeze = false } = object as {
     enabled?: boolean;
     freeze_deliveries?: boolean;
   };
-  if (freeze && !enabled) return "freeze_deliveries is for a broker that drains";
+  if (freeze && !enabled) throw new FieldError("freeze_deliveries is for a broker that drains");
   return { enabled, freeze };
 }

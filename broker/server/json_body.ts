@@ -16,21 +16,31 @@ export class FieldError extends Error {
 }
 
 /**
- * The object of a body; an empty body is an empty object. Throws {@linkcode FieldError} for what is none,
- * and for a field that is not in `fields`; `HttpError` 408 and 413 for what does not come or is too large.
+ * What a body holds; an empty body is an empty object. Throws {@linkcode FieldError} for what is no JSON;
+ * `HttpError` 408 and 413 for what does not come or is too large.
  */
-export async function readJsonObject(
-  clock: Clock,
-  request: Request,
-  fields: readonly string[],
-): Promise<JsonObject> {
+export async function readJson(clock: Clock, request: Request): Promise<unknown> {
   const late = new AbortController();
   const timer = clock.setTimer(BODY_TIMEOUT_MS, () => late.abort());
   const body = await readBody(request, JSON_BODY_BYTES_MAX, late.signal);
   timer.cancel();
   if (body.kind === "too_large") throw new HttpError(413, "BODY_TOO_BIG");
   if (body.kind === "cut") throw new HttpError(408, "BODY_INCOMPLETE");
-  const value = parsed(body.bytes);
+  try {
+    const text = new TextDecoder("utf-8", { fatal: true }).decode(body.bytes);
+    return text.trim() === "" ? {} : JSON.parse(text);
+  } catch {
+    throw new FieldError("the body is not JSON");
+  }
+}
+
+/** As {@linkcode readJson}, and throws for what is no object, or has a field that is not in `fields`. */
+export async function readJsonObject(
+  clock: Clock,
+  request: Request,
+  fields: readonly string[],
+): Promise<JsonObject> {
+  const value = await readJson(clock, request);
   if (typeof value !== "object" || value === null || Array.isArray(value)) {
     throw new FieldError("the body is not a JSON object");
   }
@@ -69,13 +79,4 @@ export function textField(
   if (value === null) return null;
   if (typeof value === "string" && pattern.test(value)) return value;
   throw new FieldError(`${name} is ${wanted}`);
-}
-
-function parsed(bytes: Uint8Array): unknown {
-  try {
-    const text = new TextDecoder("utf-8", { fatal: true }).decode(bytes);
-    return text === "" ? {} : JSON.parse(text);
-  } catch {
-    throw new FieldError("the body is not JSON");
-  }
 }

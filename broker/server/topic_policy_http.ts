@@ -14,7 +14,7 @@
  * A `PUT` changes the fields that it names and answers once that would survive a crash. A body that is
  * not right is 400 `INVALID_POLICY` with the reason in `detail`, and changes nothing.
  */
-import { HttpError, type HttpRoute, jsonReply, readBody } from "@sluice/shared/http";
+import { HttpError, type HttpRoute, jsonReply } from "@sluice/shared/http";
 import { isValidName } from "@sluice/shared/protocol";
 import { DiskError } from "@sluice/shared/runtime";
 import {
@@ -30,13 +30,11 @@ import {
 } from "../broker.ts";
 import type { Topic } from "../queue/mod.ts";
 import { refusal } from "./http_refusal.ts";
+import { FieldError, readJson } from "./json_body.ts";
 
 const PATH = "/v1/topics/:topic/policy";
-const BODY_BYTES_MAX = 2048;
 /** What a policy takes in the log, at most. */
 const EVENT_BYTES = 4096;
-/** How long a peer may take to send so little. */
-const BODY_TIMEOUT_MS = 10_000;
 
 /** What a field may be, and how that is told. */
 const FIELDS: ReadonlyMap<string, { isValid(value: unknown): boolean; readonly wanted: string }> =
@@ -124,17 +122,12 @@ function policyReply(broker: Broker, { state }: Topic): Response {
 
 /** The changes that a body asks for, or what is wrong with it. */
 async function readChanges(broker: Broker, request: Request): Promise<TopicPolicy | string> {
-  const late = new AbortController();
-  const timer = broker.clock.setTimer(BODY_TIMEOUT_MS, () => late.abort());
-  const body = await readBody(request, BODY_BYTES_MAX, late.signal);
-  timer.cancel();
-  if (body.kind === "too_large") throw new HttpError(413, "BODY_TOO_BIG");
-  if (body.kind === "cut") throw new HttpError(408, "BODY_INCOMPLETE");
   let value: unknown;
   try {
-    value = JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(body.bytes));
-  } catch {
-    return "the body is not JSON";
+    value = await readJson(broker.clock, request);
+  } catch (error) {
+    if (!(error instanceof FieldError)) throw error;
+    return error.message;
   }
   const reason = policyRefusal(value, "the body");
   return reason ?? value as TopicPolicy;

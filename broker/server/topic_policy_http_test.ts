@@ -5,6 +5,7 @@ import { nsqHttp } from "@sluice/shared/http";
 import { Logger } from "@sluice/shared/telemetry";
 import { settle, SimDisk } from "@sluice/shared/testing";
 import { HttpPublisher } from "./http_publish.ts";
+import { JSON_BODY_BYTES_MAX } from "./json_body.ts";
 import { topicPolicyRoutes } from "./topic_policy_http.ts";
 import { pub, World } from "./world_test.ts";
 
@@ -57,7 +58,7 @@ Deno.test("a PUT that is not right names the reason and changes nothing", async 
     const modes = "durable, write_ack, nsq_relaxed";
     for (
       const [body, detail] of [
-        ["", "the body is not JSON"],
+        ["", "the body names no field"],
         ["{", "the body is not JSON"],
         ["[]", "the body is not a JSON object"],
         ["null", "the body is not a JSON object"],
@@ -85,7 +86,7 @@ Deno.test("a PUT that is not right names the reason and changes nothing", async 
       const [status, text] = await ask(world, "t", body);
       equal([status, JSON.parse(text)], [400, { message: "INVALID_POLICY", detail }]);
     }
-    equal((await ask(world, "t", " ".repeat(3000)))[0], 413);
+    equal((await ask(world, "t", " ".repeat(JSON_BODY_BYTES_MAX + 1)))[0], 413);
     equal(await ask(world, "none", { ack_mode: null }), [404, `{"message":"TOPIC_NOT_FOUND"}`]);
     equal(await ask(world, "no%20name"), [400, `{"message":"INVALID_TOPIC"}`]);
     equal(world.broker.position, position);
