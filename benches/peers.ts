@@ -195,10 +195,11 @@ async function main(): Promise<void> {
     }
   }
   const text = table(scenarios, targets, results);
+  const without = values.without.map((name) => ` --without "${name}"`).join("");
   const note = `Medians of ${rounds} alternating rounds of ${seconds} s, ` +
     `${navigator.hardwareConcurrency} cores, load and broker on one machine, commit ` +
     `${await commit()}, ${new Date().toISOString().slice(0, 10)}: ` +
-    `\`deno task bench:peers --rounds ${rounds} --seconds ${seconds} --write\`. Ratios are medians ` +
+    `\`deno task bench:peers --rounds ${rounds} --seconds ${seconds}${without} --write\`. Ratios are medians ` +
     "of those within a round, with the lowest and the highest.";
   console.log(`${note}\n\n${text}`);
   if (values.json !== undefined) {
