@@ -5,7 +5,7 @@
  * alternate over the points. Figures go to docs/perf/axes.json, curves to docs/perf/*.svg.
  */
 import { parseArgs } from "node:util";
-import type { LoadResult } from "./load.ts";
+import { ROOT, runLoad } from "./broker_process.ts";
 import { plotSvg } from "./plot.ts";
 import { median, showFigure } from "./summary.ts";
 import { type RunningTarget, sluiceTarget, startTarget } from "./targets.ts";
@@ -19,7 +19,6 @@ const HELP = `Measures the broker along one axis at a time.
   --only TEXT  only axes whose name contains TEXT
   --write      writes docs/perf/axes.json and the plots
 `;
-const ROOT = new URL("..", import.meta.url).pathname.replace(/\/$/, "");
 const BACKLOG = 300_000;
 /** Creating as many topics takes a while by itself. */
 const TOPICS = [1, 100, 1_000, 10_000];
@@ -91,15 +90,6 @@ const AXES: readonly Axis[] = [
   },
 ];
 
-async function load(args: readonly string[]): Promise<LoadResult> {
-  const { success, stdout, stderr } = await new Deno.Command(Deno.execPath(), {
-    args: ["run", "--allow-net", `${ROOT}/benches/load.ts`, ...args],
-    stdin: "null",
-  }).output();
-  if (!success) throw new Error(`Cannot load: ${new TextDecoder().decode(stderr).trim()}`);
-  return JSON.parse(new TextDecoder().decode(stdout)) as LoadResult;
-}
-
 async function published(
   { tcpAddress }: RunningTarget,
   { connections = 16, batch = 1, topics = 1, bytes = 200, seconds = 2 },
@@ -113,8 +103,8 @@ async function published(
     `--bytes=${bytes}`,
   ];
   // Topics are made by their first message, which is not what is measured.
-  if (topics > 1) await load([...args, `--messages=${topics * batch}`, "--seconds=60"]);
-  return (await load([...args, `--seconds=${seconds}`])).messagesPerSecond;
+  if (topics > 1) await runLoad([...args, `--messages=${topics * batch}`, "--seconds=60"]);
+  return (await runLoad([...args, `--seconds=${seconds}`])).messagesPerSecond;
 }
 
 async function created({ httpAddress }: RunningTarget, channels: number): Promise<void> {
@@ -129,7 +119,7 @@ async function created({ httpAddress }: RunningTarget, channels: number): Promis
 }
 
 async function filled({ tcpAddress }: RunningTarget, messages: number): Promise<void> {
-  await load([
+  await runLoad([
     "publish",
     `--address=${tcpAddress}`,
     "--connections=4",
@@ -145,7 +135,7 @@ async function consumed(
   rdy: number,
   messages: number,
 ): Promise<number> {
-  const result = await load([
+  const result = await runLoad([
     "consume",
     `--address=${tcpAddress}`,
     `--channel=bench-${channel}`,
@@ -161,7 +151,7 @@ async function fannedOut(running: RunningTarget, channels: number): Promise<numb
   const messages = Math.floor(BACKLOG / channels);
   await created(running, channels);
   await filled(running, messages);
-  const result = await load([
+  const result = await runLoad([
     "consume",
     `--address=${running.tcpAddress}`,
     `--connections=${channels}`,

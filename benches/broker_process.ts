@@ -1,9 +1,11 @@
 /** The broker as a process of its own, for benchmarks that look into it while it works. */
+import { Latencies, type LatenciesDocument } from "./latencies.ts";
 import type { LoadResult } from "./load.ts";
 
 export const ROOT = new URL("..", import.meta.url).pathname.replace(/\/$/, "");
 const START_MS_MAX = 60_000;
 const POLL_MS = 10;
+const CLOCK_TICKS_PER_SECOND = 100;
 
 /** A running broker; see the module. */
 export class BrokerProcess implements AsyncDisposable {
@@ -110,6 +112,32 @@ export async function load(
 /** Runs `load.ts`. */
 export async function runLoad(args: readonly string[], isNice = false): Promise<LoadResult> {
   return JSON.parse(await load("load.ts", args, isNice)) as LoadResult;
+}
+
+/** What `open_loop.ts` measures at `rate` publishes a second. */
+export async function runOpenLoop(
+  address: string,
+  rate: number | string,
+  seconds: number | string,
+): Promise<Latencies> {
+  const lines = await load("open_loop.ts", [
+    `--address=${address}`,
+    `--rate=${rate}`,
+    `--seconds=${seconds}`,
+    `--window-ms=${Number(seconds) * 1000}`,
+  ]);
+  const all = new Latencies();
+  for (const line of lines.trim().split("\n")) {
+    all.add((JSON.parse(line) as { latencies: LatenciesDocument }).latencies);
+  }
+  return all;
+}
+
+/** Seconds of processor time that a process has taken. */
+export function cpuSeconds(pid: number): number {
+  const text = Deno.readTextFileSync(`/proc/${pid}/stat`);
+  const fields = text.slice(text.lastIndexOf(")") + 2).split(" ");
+  return (Number(fields[11]) + Number(fields[12])) / CLOCK_TICKS_PER_SECOND;
 }
 
 /** Runs something with a folder that is removed afterwards. */

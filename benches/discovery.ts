@@ -10,7 +10,7 @@
  */
 import { parseArgs } from "node:util";
 import { NameServerFixture } from "@sluice/shared/testing";
-import { freeAddress, ROOT, sleep } from "./broker_process.ts";
+import { cpuSeconds, freeAddress, ROOT, sleep } from "./broker_process.ts";
 import { BrokerThread, fakeBrokerHost } from "./fake_brokers.ts";
 import { Latencies } from "./latencies.ts";
 
@@ -19,7 +19,6 @@ const STEADY_MS = 10_000;
 /** As many addresses as fit an answer over UDP. */
 const ADDRESSES_PER_NAME = 32;
 const DEADLINE_MS = 120_000;
-const CLOCK_TICKS_PER_SECOND = 100;
 
 const { values } = parseArgs({
   options: {
@@ -31,13 +30,6 @@ const { values } = parseArgs({
 const brokerCount = Number(values.brokers);
 const topicCount = Number(values.topics);
 const lookupCount = Number(values.lookups);
-
-/** Seconds of processor time that a process has taken. */
-function cpuSeconds(pid: number): number {
-  const text = Deno.readTextFileSync(`/proc/${pid}/stat`);
-  const fields = text.slice(text.lastIndexOf(")") + 2).split(" ");
-  return (Number(fields[11]) + Number(fields[12])) / CLOCK_TICKS_PER_SECOND;
-}
 
 function megabytes(bytes: number): string {
   return `${Math.round(bytes / 1e6)} MB`;

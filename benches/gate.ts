@@ -4,9 +4,8 @@
  * the bounds in `gate_judge.ts` allow. `--update` takes a new baseline.
  */
 import { parseArgs } from "node:util";
+import { ROOT, runLoad, runOpenLoop } from "./broker_process.ts";
 import { type Figure, judge } from "./gate_judge.ts";
-import { Latencies, type LatenciesDocument } from "./latencies.ts";
-import type { LoadResult } from "./load.ts";
 import { median, showFigure } from "./summary.ts";
 import { type RunningTarget, sluiceTarget, startTarget } from "./targets.ts";
 
@@ -18,7 +17,6 @@ const HELP = `Compares a few figures with benches/baseline.json.
   --seconds S  length of a run (default 3)
   --update     writes a new baseline instead
 `;
-const ROOT = new URL("..", import.meta.url).pathname.replace(/\/$/, "");
 const BASELINE = `${ROOT}/benches/baseline.json`;
 const BACKLOG = 300_000;
 const LATENCY_RATE = 1_000;
@@ -40,24 +38,15 @@ const SCENARIOS: readonly Scenario[] = [
         await response.body?.cancel();
       }
       const common = [`--address=${tcpAddress}`, `--messages=${BACKLOG}`, "--seconds=60"];
-      await load("load.ts", ["publish", "--connections=4", "--batch=100", ...common]);
-      const [result] = await load<LoadResult>("load.ts", ["consume", "--rdy=200", ...common]);
-      return result!.messagesPerSecond;
+      await runLoad(["publish", "--connections=4", "--batch=100", ...common]);
+      return (await runLoad(["consume", "--rdy=200", ...common])).messagesPerSecond;
     },
   },
   {
     name: "publish at 1000/s, p99",
     unit: "ms",
     run: async ({ tcpAddress }, seconds) => {
-      const windows = await load<{ latencies: LatenciesDocument }>("open_loop.ts", [
-        `--address=${tcpAddress}`,
-        `--rate=${LATENCY_RATE}`,
-        `--seconds=${seconds}`,
-        `--window-ms=${seconds * 1000}`,
-      ]);
-      const all = new Latencies();
-      for (const { latencies } of windows) all.add(latencies);
-      return all.quantileMs(0.99);
+      return (await runOpenLoop(tcpAddress, LATENCY_RATE, seconds)).quantileMs(0.99);
     },
   },
 ];
@@ -67,25 +56,16 @@ function publish(name: string, connections: number, batch: number): Scenario {
     name,
     unit: "messages/s",
     run: async ({ tcpAddress }, seconds) => {
-      const [result] = await load<LoadResult>("load.ts", [
+      const result = await runLoad([
         "publish",
         `--address=${tcpAddress}`,
         `--connections=${connections}`,
         `--batch=${batch}`,
         `--seconds=${seconds}`,
       ]);
-      return result!.messagesPerSecond;
+      return result.messagesPerSecond;
     },
   };
-}
-
-async function load<T>(script: string, args: readonly string[]): Promise<T[]> {
-  const { success, stdout, stderr } = await new Deno.Command(Deno.execPath(), {
-    args: ["run", "--allow-net", `${ROOT}/benches/${script}`, ...args],
-    stdin: "null",
-  }).output();
-  if (!success) throw new Error(`Cannot load: ${new TextDecoder().decode(stderr).trim()}`);
-  return new TextDecoder().decode(stdout).trim().split("\n").map((line) => JSON.parse(line) as T);
 }
 
 async function main(): Promise<number> {

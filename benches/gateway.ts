@@ -4,9 +4,8 @@
  * timed from the moment each was due. The gateway has a spool; nothing goes into it here.
  */
 import { parseArgs } from "node:util";
-import { sleep } from "./broker_process.ts";
-import { Latencies, type LatenciesDocument } from "./latencies.ts";
-import type { LoadResult } from "./load.ts";
+import { cpuSeconds, ROOT, runLoad, runOpenLoop, sleep } from "./broker_process.ts";
+import { Latencies } from "./latencies.ts";
 import { median, ratioOf, showFigure, showRatio } from "./summary.ts";
 import { type RunningTarget, sluiceTarget, startTarget } from "./targets.ts";
 
@@ -19,7 +18,6 @@ const HELP = `Measures publishing through a gateway beside publishing to its bro
   --rate R      publishes a second for latencies (default 1000)
   --only TEXT   only scenarios whose name contains TEXT
 `;
-const ROOT = new URL("..", import.meta.url).pathname.replace(/\/$/, "");
 
 /** A rest for the disk before latencies are measured. */
 const SETTLE_MS = 3_000;
@@ -31,15 +29,6 @@ const SCENARIOS = [
   ["PUB, 64 connections", 64, 1],
   ["MPUB x100, 16 connections", 16, 100],
 ] as const;
-
-async function run<T>(script: string, args: readonly string[]): Promise<T[]> {
-  const { success, stdout, stderr } = await new Deno.Command(Deno.execPath(), {
-    args: ["run", "--allow-net", `${ROOT}/benches/${script}`, ...args],
-    stdin: "null",
-  }).output();
-  if (!success) throw new Error(`Cannot load: ${new TextDecoder().decode(stderr).trim()}`);
-  return new TextDecoder().decode(stdout).trim().split("\n").map((line) => JSON.parse(line) as T);
-}
 
 /** A gateway in front of a broker. */
 function gatewayTarget(broker: RunningTarget) {
@@ -53,12 +42,6 @@ function gatewayTarget(broker: RunningTarget) {
       `--broker-tcp-address=${broker.tcpAddress}`,
     ],
   };
-}
-
-/** Processor time of a process so far, seconds. */
-function cpuSeconds(pid: number): number {
-  const fields = Deno.readTextFileSync(`/proc/${pid}/stat`).split(") ")[1]?.split(" ") ?? [];
-  return (Number(fields[11]) + Number(fields[12])) / 100;
 }
 
 async function main(): Promise<void> {
@@ -82,15 +65,8 @@ async function main(): Promise<void> {
       if ("latency".includes(values.only)) {
         await sleep(SETTLE_MS);
         for (const [kind, { tcpAddress }] of Object.entries({ direct: broker, gateway })) {
-          const windows = await run<{ latencies: LatenciesDocument }>("open_loop.ts", [
-            `--address=${tcpAddress}`,
-            `--rate=${values.rate}`,
-            `--seconds=${values.seconds}`,
-            `--window-ms=${Number(values.seconds) * 1000}`,
-          ]);
-          for (const window of windows) {
-            latencies[kind as "direct" | "gateway"].add(window.latencies);
-          }
+          const measured = await runOpenLoop(tcpAddress, values.rate, values.seconds);
+          latencies[kind as "direct" | "gateway"].add(measured.toJSON());
         }
       }
       for (const [name, connections, batch] of SCENARIOS) {
@@ -99,17 +75,17 @@ async function main(): Promise<void> {
         figures.set(name, figure);
         for (const [kind, { tcpAddress }] of Object.entries({ direct: broker, gateway })) {
           const before = cpuSeconds(gateway.pid);
-          const [result] = await run<LoadResult>("load.ts", [
+          const result = await runLoad([
             "publish",
             `--address=${tcpAddress}`,
             `--connections=${connections}`,
             `--batch=${batch}`,
             `--seconds=${values.seconds}`,
           ]);
-          const perSecond = result!.messagesPerSecond;
+          const perSecond = result.messagesPerSecond;
           figure[kind as "direct" | "gateway"].push(perSecond);
           if (kind === "gateway") {
-            figure.cpu.push((cpuSeconds(gateway.pid) - before) * 1e6 / result!.messages);
+            figure.cpu.push((cpuSeconds(gateway.pid) - before) * 1e6 / result.messages);
           }
           console.error(
             `round ${round}  ${name.padEnd(28)} ${kind.padEnd(8)} ${showFigure(perSecond)}`,

@@ -4,7 +4,7 @@
  * speed drifts does so for all of them. Each run has a fresh process and an empty folder.
  */
 import { parseArgs } from "node:util";
-import type { LoadResult } from "./load.ts";
+import { ROOT, runLoad } from "./broker_process.ts";
 import {
   nsqdTargets,
   type RunningTarget,
@@ -24,7 +24,6 @@ const HELP = `Measures the broker, and nsqd beside it where it is found.
   --write       puts the table into docs/PERFORMANCE.md
 `;
 
-const ROOT = new URL("..", import.meta.url).pathname.replace(/\/$/, "");
 const DOCUMENT = `${ROOT}/docs/PERFORMANCE.md`;
 const BEGIN = "<!-- generated:bench -->";
 const END = "<!-- /generated -->";
@@ -55,14 +54,14 @@ function flowScenario(name: string, rdy: number): Scenario {
     name,
     run: async (_target, { tcpAddress, httpAddress }, seconds) => {
       await createChannel(httpAddress);
-      const consuming = load([
+      const consuming = runLoad([
         "consume",
         `--address=${tcpAddress}`,
         "--connections=4",
         `--rdy=${rdy}`,
         `--seconds=${seconds + 1}`,
       ]);
-      const published = await load([
+      const published = await runLoad([
         "publish",
         `--address=${tcpAddress}`,
         "--connections=16",
@@ -84,7 +83,7 @@ function publishScenario(name: string, connections: number, batch: number): Scen
   return {
     name,
     run: async (_target, { tcpAddress }, seconds) =>
-      (await load([
+      (await runLoad([
         "publish",
         `--address=${tcpAddress}`,
         `--connections=${connections}`,
@@ -102,7 +101,7 @@ function consumeScenario(name: string, rdy: number, share: number): Scenario {
       await createChannel(httpAddress);
       let published = 0;
       while (published < backlog) {
-        const { messages } = await load([
+        const { messages } = await runLoad([
           "publish",
           `--address=${tcpAddress}`,
           "--connections=4",
@@ -111,7 +110,7 @@ function consumeScenario(name: string, rdy: number, share: number): Scenario {
         ]);
         published += messages;
       }
-      return (await load([
+      return (await runLoad([
         "consume",
         `--address=${tcpAddress}`,
         `--rdy=${rdy}`,
@@ -120,15 +119,6 @@ function consumeScenario(name: string, rdy: number, share: number): Scenario {
       ])).messagesPerSecond;
     },
   };
-}
-
-async function load(args: readonly string[]): Promise<LoadResult> {
-  const { success, stdout, stderr } = await new Deno.Command(Deno.execPath(), {
-    args: ["run", "--allow-net", `${ROOT}/benches/load.ts`, ...args],
-    stdin: "null",
-  }).output();
-  if (!success) throw new Error(`Cannot load: ${new TextDecoder().decode(stderr).trim()}`);
-  return JSON.parse(new TextDecoder().decode(stdout)) as LoadResult;
 }
 
 function median(values: readonly number[]): number {

@@ -20,7 +20,7 @@ export function jsonStreamReply(pieces: JsonPieces): Response {
 }
 
 /** The bytes of a document. */
-export function jsonStream(pieces: JsonPieces): ReadableStream<Uint8Array<ArrayBuffer>> {
+function jsonStream(pieces: JsonPieces): ReadableStream<Uint8Array<ArrayBuffer>> {
   const encoder = new TextEncoder();
   return new ReadableStream({
     async pull(controller) {
