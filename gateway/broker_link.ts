@@ -16,9 +16,9 @@
  * - Bodies above {@linkcode BULK_BYTES} have a lane of their own, so that small publishes need not wait
  *   behind them, and so has each producer id of the spool.
  * - The gateway has a producer id of its own at each broker and for each of these lanes, so that the numbers
- *   of a topic are dense there and come in their order. When a publish without an answer goes to the spool, the broker will be asked for it
- *   later, among others: from then on new publishes have another producer id, so that their numbers do
- *   not push that one out of what the broker remembers.
+ *   of a topic are dense there and come in their order. When a publish without an answer goes to the
+ *   spool, the broker will be asked for it later, among others: from then on new publishes have another
+ *   producer id, so that their numbers do not push that one out of what the broker remembers.
  */
 import { PRODUCER_ID_BYTES, producerIdText } from "@sluice/shared/protocol";
 import { invariant, type Random } from "@sluice/shared/runtime";

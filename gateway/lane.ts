@@ -229,15 +229,10 @@ export class Lane {
     connection.onEnd = (error) => this.#ended(connection, error?.message ?? "closed");
     // It may have ended before it was looked at.
     if (!connection.isOpen) return this.#ended(connection, "it closes at once");
-    const again = this.#unanswered;
+    const entries = [...this.#unanswered, ...this.#queued];
     this.#unanswered = [];
-    const fresh = this.#queued;
     this.#queued = [];
-    for (const entry of again) {
-      if (entry.isOver) continue;
-      this.#send(entry);
-    }
-    for (const entry of fresh) if (!entry.isOver) this.#send(entry);
+    for (const entry of entries) if (!entry.isOver) this.#send(entry);
     this.#owner.laneChanged(this, "");
     this.#armIdle();
   }
