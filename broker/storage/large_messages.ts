@@ -59,9 +59,12 @@ export class LargeMessages {
   #groupBytes = 0;
   /** What a group may have of parts, by what the disk has shown. */
   #limitBytes: number;
-  /** Bytes of parts in the group on its way to the disk, and since when it is. */
-  #syncingBytes = 0;
-  #syncingMs = 0;
+  /** Bytes of parts in the group that was closed last, and since when it is. */
+  #closedBytes = 0;
+  #closedMs = 0;
+  /** The same of the one that was written last. */
+  #writtenBytes = 0;
+  #writtenMs = 0;
 
   /** `raise` has older releases refuse the folder; `raised` says that they do already. */
   constructor(
@@ -82,15 +85,21 @@ export class LargeMessages {
 
   /** The group being filled is closed and goes to the disk. */
   closing(nowMs: number): void {
-    this.#syncingBytes = this.#group === this.#log.groupStart ? this.#groupBytes : 0;
-    this.#syncingMs = nowMs;
+    this.#closedBytes = this.#group === this.#log.groupStart ? this.#groupBytes : 0;
+    this.#closedMs = nowMs;
   }
 
-  /** The group that was closed last is on disk. */
+  /** The group that was closed last is written. */
+  written(): void {
+    this.#writtenBytes = this.#closedBytes;
+    this.#writtenMs = this.#closedMs;
+  }
+
+  /** The group that was written last is on disk; another one may be closed already. */
   durable(nowMs: number): void {
     // One with few parts says nothing about many.
-    if (this.#syncingBytes < this.#limitBytes / 2) return;
-    const tookMs = nowMs - this.#syncingMs;
+    if (this.#writtenBytes < this.#limitBytes / 2) return;
+    const tookMs = nowMs - this.#writtenMs;
     if (tookMs > GROUP_MS_MAX) {
       this.#limitBytes = Math.max(this.partBytes, this.#limitBytes / 2);
     } else if (tookMs < GROUP_MS_MAX / 2) {

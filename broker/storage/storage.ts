@@ -735,6 +735,7 @@ export class Storage {
 
   #written(end: number): void {
     this.#writtenMessages = this.#closedMessages;
+    this.large.written();
     for (const topic of this.#writing) {
       topic.syncingTail = topic.writingTail;
       if (topic.unsynced) continue;

@@ -14,6 +14,9 @@
  *   was written before it, and nothing is written while it runs.
  * - `written(end)` is called once everything below `end` is with the system, which keeps it when the
  *   process dies; `durable(end)` once everything below is on disk. Neither is called before.
+ * - When a small group is next, its write and its sync begin before `durable` is called for the ones
+ *   before it: what that sets off, many answers to many connections, is done while the disk works.
+ *   `durable` and `written` are called in the order of the groups all the same.
  * - A file is synced before the next one takes blocks, so what is not durable is in the last file.
  * - A record is contiguous in the ring, and its ring index is its position modulo the ring's size.
  * - Bytes that are not yet durable never exceed half the ring: {@linkcode CommitLog.hasRoom} says
@@ -37,6 +40,9 @@ import {
   writeBlockHeader,
 } from "./block.ts";
 import { LogError, type LogFileInfo, type LogStore } from "./log_store.ts";
+
+/** A larger group is not begun before the ones before it are told of: its write takes a while. */
+const BEGUN_FIRST_BYTES_MAX = 32 * 1024;
 
 /** Sizes of a {@linkcode CommitLog}, in bytes. */
 export interface CommitLogOptions {
@@ -94,6 +100,9 @@ export class CommitLog {
   #end: number;
   #writtenEnd: number;
   #durableEnd: number;
+  /** What the owner was told of, which is less only while a group is being begun. */
+  #toldWrittenEnd: number;
+  #toldDurableEnd: number;
   #groupStart: number;
   #groupRolls = false;
   #groupRecords = 0;
@@ -139,6 +148,8 @@ export class CommitLog {
     this.#end = opened.end;
     this.#writtenEnd = opened.end;
     this.#durableEnd = opened.end;
+    this.#toldWrittenEnd = opened.end;
+    this.#toldDurableEnd = opened.end;
     this.#groupStart = opened.end;
   }
 
@@ -271,8 +282,9 @@ export class CommitLog {
 
   async #run(): Promise<void> {
     try {
-      while (this.#syncWanted || this.#writeWanted) {
+      while (this.#isWanted || this.#tell()) {
         if (this.#rollsNext) await this.#sync();
+        if (this.#rollsNext || this.#end - this.#groupStart > BEGUN_FIRST_BYTES_MAX) this.#tell();
         const syncs = this.#syncWanted;
         this.#syncWanted = false;
         this.#writeWanted = false;
@@ -280,6 +292,7 @@ export class CommitLog {
         if (this.#groupRecords > 0) await this.#writeGroup();
         // What is asked for meanwhile is for the next group as well: it is written first.
         if (syncs) await this.#sync();
+        else this.#tell();
       }
     } catch (error) {
       this.#error = error instanceof Error ? error : new Error(String(error));
@@ -327,7 +340,6 @@ export class CommitLog {
     this.#stalled = null;
     if (rolls && before !== undefined) this.#owner.sealed({ start: before.start, end: start });
     this.#writtenEnd = end;
-    this.#owner.written(end);
   }
 
   /** Makes durable what is written. */
@@ -336,16 +348,33 @@ export class CommitLog {
     if (end === this.#durableEnd) return;
     const synced = this.#asked(this.#store.sync());
     const sinceMs = this.#askedMs ?? NaN;
+    this.#tell();
     await synced;
     this.#durableEnd = end;
     const nowMs = this.#nowMs;
     this.syncSeconds.observe((nowMs - sinceMs) / 1000);
     this.waitSeconds.observe((nowMs - this.#unsyncedSinceMs) / 1000);
     this.#unsyncedSinceMs = NaN;
-    const waiters = this.#roomWaiters;
-    this.#roomWaiters = [];
-    this.#owner.durable(end);
-    for (const wake of waiters) wake();
+  }
+
+  get #isWanted(): boolean {
+    return this.#syncWanted || this.#writeWanted;
+  }
+
+  /** Tells the owner what it was not told of yet. Returns whether there is more to do after that. */
+  #tell(): boolean {
+    if (this.#toldDurableEnd < this.#durableEnd) {
+      this.#toldDurableEnd = this.#durableEnd;
+      const waiters = this.#roomWaiters;
+      this.#roomWaiters = [];
+      this.#owner.durable(this.#durableEnd);
+      for (const wake of waiters) wake();
+    }
+    if (this.#toldWrittenEnd < this.#writtenEnd) {
+      this.#toldWrittenEnd = this.#writtenEnd;
+      this.#owner.written(this.#writtenEnd);
+    }
+    return this.#isWanted;
   }
 
   /** Notes for how long the disk takes. */
@@ -360,8 +389,10 @@ export class CommitLog {
 
   /** Waits until a group that found the disk full may be tried again; throws any other failure. */
   async #untilSpace(error: unknown): Promise<void> {
+    this.#tell();
     if (!isPassing(error)) throw error;
     await this.#sync();
+    this.#tell();
     this.#stalled = error;
     const waiters = this.#roomWaiters;
     this.#roomWaiters = [];

@@ -270,6 +270,60 @@ Deno.test("CommitLog makes one group of all that arrives while a sync runs", asy
   deepEqual(headers.map((header) => header.synced), [0, firstEnd]);
 });
 
+Deno.test("CommitLog has the next small group on its way to the disk before it tells that one is durable", async () => {
+  const { disk, log, owner, store } = await openLog();
+  disk.open_ = false;
+  appendText(log, "first");
+  log.flush();
+  await settle();
+  appendText(log, "second");
+  log.flush();
+  const told: [string, number, number][] = [];
+  owner.onDurable = (end) => told.push(["durable", end, disk.syncs]);
+  owner.onWritten = (end) => told.push(["written", end, disk.syncs]);
+  const [first, second] = [log.groupStart, log.end];
+  await disk.release();
+  deepEqual(told, [["durable", first, 2], ["written", second, 2]]);
+  await disk.release();
+  deepEqual(told.slice(2), [["durable", second, 2]]);
+  await store.close();
+});
+
+Deno.test("CommitLog tells that a group is durable before a large one that is next is written", async () => {
+  const { sim, disk, log, owner, store } = await openLog({ ringBytes: 1 << 20 });
+  disk.open_ = false;
+  appendText(log, "first");
+  log.flush();
+  await settle();
+  append(log, new Uint8Array(100_000));
+  log.flush();
+  const writes = sim.trace.count("write");
+  let writesBefore = -1;
+  owner.onDurable = () => writesBefore = sim.trace.count("write") - writes;
+  await disk.release();
+  deepEqual([writesBefore, sim.trace.count("write") - writes], [0, 1]);
+  await disk.release();
+  await store.close();
+});
+
+for (const kind of ["io", "no_space"] as const) {
+  Deno.test(`CommitLog tells that a group is durable when the next one cannot be written (${kind})`, async () => {
+    const { sim, disk, log, owner, store } = await openLog();
+    disk.open_ = false;
+    appendText(log, "first");
+    log.flush();
+    await settle();
+    const { end } = log;
+    appendText(log, "second");
+    log.flush();
+    sim.failNext({ operation: "write", kind });
+    await disk.release();
+    deepEqual([owner.durableEnds, owner.writtenEnds], [[end], [end]]);
+    equal(owner.errors.length, 1);
+    await store.close();
+  });
+}
+
 Deno.test("CommitLog tells of a durable end only once a power cut could not undo it", async () => {
   const { sim, log, owner } = await openLog();
   let survivors = 0;

@@ -203,6 +203,8 @@ export abstract class NsqSession<R extends HeldReplies, L extends NsqLink<R>>
   }
 
   resume(): void {
+    // What was read at once was heard at once: the clock is asked once.
+    let isHeard = false;
     while (!this.link.ended) {
       const event = this.retry ?? this.decoder.next();
       this.retry = null;
@@ -220,7 +222,8 @@ export abstract class NsqSession<R extends HeldReplies, L extends NsqLink<R>>
           this.link.end(true);
           break;
         case CommandEvent.LINE:
-          this.link.heard();
+          if (!isHeard) this.link.heard();
+          isHeard = true;
           this.#command();
           break;
         case CommandEvent.BODY_SIZE:
