@@ -13,9 +13,11 @@ const HELP = `Records where the time goes.
   --name NAME   of the flame graph, docs/perf/flame-NAME.svg
   --of WHAT     the broker (default), or a gateway in front of one
   --seconds S   how long is recorded (default 4)
-  LOAD          arguments of benches/load.ts, such as: publish --connections=64
+  LOAD          arguments of benches/load.ts, such as: publish --connections=64; several at the same
+                time with "and" between them
 
-Example: deno task bench:profile --name mpub -- publish --connections=16 --batch=100
+Examples: deno task bench:profile --name mpub -- publish --connections=16 --batch=100
+          deno task bench:profile --name through -- publish --batch=100 and consume --connections=4
 `;
 const ROOT = new URL("..", import.meta.url).pathname.replace(/\/$/, "");
 const SAMPLE_US = 200;
@@ -56,6 +58,16 @@ class Inspector {
   }
 }
 
+/** The loads that are to run at the same time, each its arguments. */
+function loadsOf(words: readonly string[]): string[][] {
+  const loads: string[][] = [[]];
+  for (const word of words) {
+    if (word === "and") loads.push([]);
+    else loads.at(-1)!.push(word);
+  }
+  return loads;
+}
+
 async function main(): Promise<void> {
   const { values, positionals } = parseArgs({
     allowPositionals: true,
@@ -88,18 +100,20 @@ async function main(): Promise<void> {
     ]),
   });
   try {
-    const load = new Deno.Command(Deno.execPath(), {
-      args: [
-        "run",
-        "--allow-net",
-        `${ROOT}/benches/load.ts`,
-        ...positionals,
-        `--address=${front.tcpAddress}`,
-        `--seconds=${Number(values.seconds) + 2}`,
-      ],
-      stdin: "null",
-      stdout: "piped",
-    }).spawn();
+    const loads = loadsOf(positionals).map((args) =>
+      new Deno.Command(Deno.execPath(), {
+        args: [
+          "run",
+          "--allow-net",
+          `${ROOT}/benches/load.ts`,
+          ...args,
+          `--address=${front.tcpAddress}`,
+          `--seconds=${Number(values.seconds) + 2}`,
+        ],
+        stdin: "null",
+        stdout: "piped",
+      }).spawn()
+    );
     await new Promise((resolve) => setTimeout(resolve, 1000));
     const inspector = await Inspector.connect(port);
     await inspector.send("Profiler.enable");
@@ -108,8 +122,10 @@ async function main(): Promise<void> {
     await new Promise((resolve) => setTimeout(resolve, Number(values.seconds) * 1000));
     const { profile } = await inspector.send<{ profile: CpuProfile }>("Profiler.stop");
     inspector.close();
-    const { stdout } = await load.output();
-    console.log(`load: ${new TextDecoder().decode(stdout).trim()}`);
+    for (const load of loads) {
+      const { stdout } = await load.output();
+      console.log(`load: ${new TextDecoder().decode(stdout).trim()}`);
+    }
     const root = flameOf(profile);
     const busyMs = root.totalUs / 1000;
     console.log(`busy ${busyMs.toFixed(0)} ms of ${Number(values.seconds) * 1000}`);
