@@ -5,7 +5,8 @@
  * alternate over the points. Figures go to docs/perf/axes.json, curves to docs/perf/*.svg.
  */
 import { parseArgs } from "node:util";
-import { ROOT, runLoad } from "./broker_process.ts";
+import { ROOT } from "./broker_process.ts";
+import { consumed, created, filled, published } from "./loads.ts";
 import { plotSvg } from "./plot.ts";
 import { median, showFigure } from "./summary.ts";
 import { type RunningTarget, sluiceTarget, startTarget } from "./targets.ts";
@@ -83,85 +84,23 @@ const AXES: readonly Axis[] = [
     points: [1, 10, 200, 2_500],
     run: async (running, rdy) => {
       const backlog = rdy === 1 ? BACKLOG / 10 : BACKLOG;
-      await created(running, 1);
+      await created(running);
       await filled(running, backlog);
-      return await consumed(running, 0, rdy, backlog);
+      return await consumed(running, rdy, backlog);
     },
   },
 ];
 
-async function published(
-  { tcpAddress }: RunningTarget,
-  { connections = 16, batch = 1, topics = 1, bytes = 200, seconds = 2 },
-): Promise<number> {
-  const args = [
-    "publish",
-    `--address=${tcpAddress}`,
-    `--connections=${connections}`,
-    `--batch=${batch}`,
-    `--topics=${topics}`,
-    `--bytes=${bytes}`,
-  ];
-  // Topics are made by their first message, which is not what is measured.
-  if (topics > 1) await runLoad([...args, `--messages=${topics * batch}`, "--seconds=60"]);
-  return (await runLoad([...args, `--seconds=${seconds}`])).messagesPerSecond;
-}
-
-async function created({ httpAddress }: RunningTarget, channels: number): Promise<void> {
-  const paths = ["topic/create?topic=bench"];
-  for (let index = 0; index < channels; index++) {
-    paths.push(`channel/create?topic=bench&channel=bench-${index}`);
-  }
-  for (const path of paths) {
-    const response = await fetch(`http://${httpAddress}/${path}`, { method: "POST" });
-    await response.body?.cancel();
-  }
-}
-
-async function filled({ tcpAddress }: RunningTarget, messages: number): Promise<void> {
-  await runLoad([
-    "publish",
-    `--address=${tcpAddress}`,
-    "--connections=4",
-    "--batch=100",
-    `--messages=${messages}`,
-    "--seconds=60",
-  ]);
-}
-
-async function consumed(
-  { tcpAddress }: RunningTarget,
-  channel: number,
-  rdy: number,
-  messages: number,
-): Promise<number> {
-  const result = await runLoad([
-    "consume",
-    `--address=${tcpAddress}`,
-    `--channel=bench-${channel}`,
-    `--rdy=${rdy}`,
-    `--messages=${messages}`,
-    "--seconds=60",
-  ]);
-  return result.messagesPerSecond;
-}
-
 /** All channels drain the same backlog at once, from one load process. */
 async function fannedOut(running: RunningTarget, channels: number): Promise<number> {
   const messages = Math.floor(BACKLOG / channels);
-  await created(running, channels);
+  await created(running, Array.from({ length: channels }, (_, index) => `bench-${index}`));
   await filled(running, messages);
-  const result = await runLoad([
-    "consume",
-    `--address=${running.tcpAddress}`,
+  return await consumed(running, 200, messages * channels, [
     `--connections=${channels}`,
     "--channel=bench-",
     "--channel-each",
-    "--rdy=200",
-    `--messages=${messages * channels}`,
-    "--seconds=60",
   ]);
-  return result.messagesPerSecond;
 }
 
 async function main(): Promise<void> {

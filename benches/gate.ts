@@ -4,8 +4,9 @@
  * the bounds in `gate_judge.ts` allow. `--update` takes a new baseline.
  */
 import { parseArgs } from "node:util";
-import { ROOT, runLoad, runOpenLoop } from "./broker_process.ts";
+import { ROOT, runOpenLoop } from "./broker_process.ts";
 import { type Figure, judge } from "./gate_judge.ts";
+import { consumed, created, filled, published } from "./loads.ts";
 import { median, showFigure } from "./summary.ts";
 import { type RunningTarget, sluiceTarget, startTarget } from "./targets.ts";
 
@@ -32,14 +33,10 @@ const SCENARIOS: readonly Scenario[] = [
   {
     name: "consume a backlog, RDY 200",
     unit: "messages/s",
-    run: async ({ tcpAddress, httpAddress }) => {
-      for (const path of ["topic/create?topic=bench", "channel/create?topic=bench&channel=bench"]) {
-        const response = await fetch(`http://${httpAddress}/${path}`, { method: "POST" });
-        await response.body?.cancel();
-      }
-      const common = [`--address=${tcpAddress}`, `--messages=${BACKLOG}`, "--seconds=60"];
-      await runLoad(["publish", "--connections=4", "--batch=100", ...common]);
-      return (await runLoad(["consume", "--rdy=200", ...common])).messagesPerSecond;
+    run: async (running) => {
+      await created(running);
+      await filled(running, BACKLOG);
+      return await consumed(running, 200, BACKLOG);
     },
   },
   {
@@ -55,16 +52,7 @@ function publish(name: string, connections: number, batch: number): Scenario {
   return {
     name,
     unit: "messages/s",
-    run: async ({ tcpAddress }, seconds) => {
-      const result = await runLoad([
-        "publish",
-        `--address=${tcpAddress}`,
-        `--connections=${connections}`,
-        `--batch=${batch}`,
-        `--seconds=${seconds}`,
-      ]);
-      return result.messagesPerSecond;
-    },
+    run: (running, seconds) => published(running, { connections, batch, seconds }),
   };
 }
 

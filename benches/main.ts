@@ -1,162 +1,86 @@
 /**
- * `deno task bench`: throughput of the broker, beside nsqd where there is one. Each figure is the
- * median of several rounds; in a round every target does every scenario, so that a machine whose
- * speed drifts does so for all of them. Each run has a fresh process and an empty folder.
+ * `deno task bench`: throughput of the broker in a few minutes. Each figure is the median of several
+ * rounds over all scenarios; each run has a fresh process and an empty folder. Beside other brokers:
+ * `bench:peers`; along one axis: `bench:axes`.
  */
 import { parseArgs } from "node:util";
-import { ROOT, runLoad } from "./broker_process.ts";
-import {
-  nsqdTargets,
-  type RunningTarget,
-  sluiceTarget,
-  startTarget,
-  type Target,
-} from "./targets.ts";
+import { ROOT } from "./broker_process.ts";
+import { runNote, writeSection } from "./document.ts";
+import { consumed, created, filled, published, through } from "./loads.ts";
+import { median, showFigure } from "./summary.ts";
+import { type RunningTarget, sluiceTarget, startTarget } from "./targets.ts";
 
-const HELP = `Measures the broker, and nsqd beside it where it is found.
+const HELP = `Measures the broker.
 
-  deno task bench [--rounds N] [--seconds S] [--nsqd PATH] [--only TEXT] [--write]
+  deno task bench [--rounds N] [--seconds S] [--only TEXT] [--json FILE] [--write]
 
   --rounds N    runs of each figure; the median is shown (default 3)
   --seconds S   length of a publishing run (default 3)
-  --nsqd PATH   the nsqd program (default: the one on PATH; without one, only ours is measured)
   --only TEXT   only scenarios whose name contains TEXT
+  --json FILE   writes every single figure there
   --write       puts the table into docs/PERFORMANCE.md
 `;
-
-const DOCUMENT = `${ROOT}/docs/PERFORMANCE.md`;
-const BEGIN = "<!-- generated:bench -->";
-const END = "<!-- /generated -->";
-/** nsqd syncs each message by itself, so its backlog has to be small to end at all. */
-const BACKLOG = { fast: 400_000, slow: 2_000 };
-const CONSUME_SECONDS_MAX = 20;
+const BACKLOG = 300_000;
+/** More than ring and page cache hold. */
+const BACKLOG_COLD = 1_500_000;
 
 interface Scenario {
   readonly name: string;
-  run(target: Target, running: RunningTarget, seconds: number): Promise<number>;
+  readonly unit: "messages/s" | "us";
+  run(running: RunningTarget, seconds: number): Promise<number>;
 }
 
-const scenarios: readonly Scenario[] = [
-  publishScenario("PUB, 1 connection", 1, 1),
-  publishScenario("PUB, 16 connections", 16, 1),
-  publishScenario("PUB, 64 connections", 64, 1),
-  publishScenario("MPUB x100, 16 connections", 16, 100),
-  flowScenario("publish and consume, 16 producers, 4 consumers, RDY 1", 1),
-  flowScenario("publish and consume, 16 producers, 4 consumers, RDY 200", 200),
-  consumeScenario("consume a backlog, 1 consumer, RDY 1", 1, 0.1),
-  consumeScenario("consume a backlog, 1 consumer, RDY 200", 200, 1),
-  consumeScenario("consume a backlog, 1 consumer, RDY 2500", 2500, 1),
+const SCENARIOS: readonly Scenario[] = [
+  ...([[1, 1], [16, 1], [64, 1], [16, 100]] as const).map(([connections, batch]): Scenario => ({
+    name: `${batch === 1 ? "PUB" : `MPUB x${batch}`}, ${counted(connections, "connection")}`,
+    unit: "messages/s",
+    run: (running, seconds) => published(running, { connections, batch, seconds }),
+  })),
+  ...([[1, 1], [16, 1], [1, 200], [1, 2500]] as const).map(([connections, rdy]): Scenario => ({
+    name: `consume a backlog, ${counted(connections, "consumer")}, RDY ${rdy}`,
+    unit: "messages/s",
+    run: (running) => drained(running, rdy === 1 ? BACKLOG / 10 : BACKLOG, connections, rdy),
+  })),
+  {
+    name: "consume a cold backlog, 1 consumer, RDY 2500",
+    unit: "messages/s",
+    run: (running) => drained(running, BACKLOG_COLD, 1, 2500),
+  },
+  {
+    name: "through, 64 producers, 4 consumers",
+    unit: "messages/s",
+    run: async (running, seconds) =>
+      (await through(running, { producers: 64, consumers: 4, seconds })).receivedPerSecond,
+  },
+  {
+    name: "through, 16 producers, MPUB x100, 4 consumers",
+    unit: "messages/s",
+    run: async (running, seconds) => (await batchesThrough(running, seconds)).receivedPerSecond,
+  },
+  {
+    name: "CPU of the broker for a message of these: publish, delivery, FIN",
+    unit: "us",
+    run: async (running, seconds) => (await batchesThrough(running, seconds)).cpuUs,
+  },
 ];
 
-/** Messages received a second while they are published one by one. */
-function flowScenario(name: string, rdy: number): Scenario {
-  return {
-    name,
-    run: async (_target, { tcpAddress, httpAddress }, seconds) => {
-      await createChannel(httpAddress);
-      const consuming = runLoad([
-        "consume",
-        `--address=${tcpAddress}`,
-        "--connections=4",
-        `--rdy=${rdy}`,
-        `--seconds=${seconds + 1}`,
-      ]);
-      const published = await runLoad([
-        "publish",
-        `--address=${tcpAddress}`,
-        "--connections=16",
-        `--seconds=${seconds}`,
-      ]);
-      return (await consuming).messages / published.seconds;
-    },
-  };
+function counted(count: number, what: string): string {
+  return `${count} ${what}${count === 1 ? "" : "s"}`;
 }
 
-async function createChannel(httpAddress: string): Promise<void> {
-  for (const path of ["topic/create?topic=bench", "channel/create?topic=bench&channel=bench"]) {
-    const response = await fetch(`http://${httpAddress}/${path}`, { method: "POST" });
-    await response.body?.cancel();
-  }
+async function drained(
+  running: RunningTarget,
+  messages: number,
+  connections: number,
+  rdy: number,
+): Promise<number> {
+  await created(running);
+  await filled(running, messages);
+  return await consumed(running, rdy, messages, [`--connections=${connections}`]);
 }
 
-function publishScenario(name: string, connections: number, batch: number): Scenario {
-  return {
-    name,
-    run: async (_target, { tcpAddress }, seconds) =>
-      (await runLoad([
-        "publish",
-        `--address=${tcpAddress}`,
-        `--connections=${connections}`,
-        `--batch=${batch}`,
-        `--seconds=${seconds}`,
-      ])).messagesPerSecond,
-  };
-}
-
-function consumeScenario(name: string, rdy: number, share: number): Scenario {
-  return {
-    name,
-    run: async (target, { tcpAddress, httpAddress }) => {
-      const backlog = target.name.includes("durable") ? BACKLOG.slow : BACKLOG.fast * share;
-      await createChannel(httpAddress);
-      let published = 0;
-      while (published < backlog) {
-        const { messages } = await runLoad([
-          "publish",
-          `--address=${tcpAddress}`,
-          "--connections=4",
-          "--batch=100",
-          "--seconds=0.3",
-        ]);
-        published += messages;
-      }
-      return (await runLoad([
-        "consume",
-        `--address=${tcpAddress}`,
-        `--rdy=${rdy}`,
-        `--messages=${backlog}`,
-        `--seconds=${CONSUME_SECONDS_MAX}`,
-      ])).messagesPerSecond;
-    },
-  };
-}
-
-function median(values: readonly number[]): number {
-  const sorted = [...values].sort((a, b) => a - b);
-  return sorted[Math.floor(sorted.length / 2)] ?? 0;
-}
-
-function findNsqd(): string | null {
-  for (const folder of (Deno.env.get("PATH") ?? "").split(":")) {
-    try {
-      if (Deno.statSync(`${folder}/nsqd`).isFile) return `${folder}/nsqd`;
-    } catch {
-      // Not in this folder.
-    }
-  }
-  return null;
-}
-
-function show(perSecond: number | undefined): string {
-  if (perSecond === undefined) return "-";
-  return perSecond >= 10_000
-    ? `${(perSecond / 1000).toFixed(perSecond >= 100_000 ? 0 : 1)}k`
-    : perSecond.toFixed(0);
-}
-
-function table(targets: readonly Target[], results: Map<string, number[]>): string {
-  const lines = [
-    `| messages/s, 200-byte bodies | ${targets.map(({ name }) => name).join(" | ")} |`,
-    `|---|${targets.map(() => "---:").join("|")}|`,
-  ];
-  for (const { name } of scenarios) {
-    const cells = targets.map((target) => {
-      const values = results.get(`${target.name}/${name}`);
-      return show(values === undefined ? undefined : median(values));
-    });
-    if (cells.some((cell) => cell !== "-")) lines.push(`| ${name} | ${cells.join(" | ")} |`);
-  }
-  return lines.join("\n");
+function batchesThrough(running: RunningTarget, seconds: number) {
+  return through(running, { producers: 16, consumers: 4, batch: 100, seconds });
 }
 
 async function main(): Promise<void> {
@@ -164,55 +88,43 @@ async function main(): Promise<void> {
     options: {
       rounds: { type: "string", default: "3" },
       seconds: { type: "string", default: "3" },
-      nsqd: { type: "string" },
       only: { type: "string", default: "" },
+      json: { type: "string" },
       write: { type: "boolean", default: false },
       help: { type: "boolean", default: false },
     },
   });
   if (values.help) return console.log(HELP);
-  const nsqd = values.nsqd ?? findNsqd();
-  const targets = [sluiceTarget(ROOT), ...(nsqd === null ? [] : nsqdTargets(nsqd))];
-  if (nsqd === null) console.error("No nsqd on PATH and no --nsqd: measuring only ours.");
-  const chosen = scenarios.filter(({ name }) => name.includes(values.only));
-  const results = new Map<string, number[]>();
+  const scenarios = SCENARIOS.filter(({ name }) => name.includes(values.only));
+  const figures = scenarios.map(({ name, unit }) => ({ name, unit, figures: [] as number[] }));
   for (let round = 1; round <= Number(values.rounds); round++) {
-    for (const scenario of chosen) {
-      for (const target of targets) {
-        const running = await startTarget(target);
-        try {
-          const perSecond = await scenario.run(target, running, Number(values.seconds));
-          const key = `${target.name}/${scenario.name}`;
-          results.set(key, [...results.get(key) ?? [], perSecond]);
-          console.error(
-            `round ${round}  ${scenario.name.padEnd(30)} ${target.name.padEnd(14)} ${
-              show(perSecond)
-            }`,
-          );
-        } finally {
-          await running.stop();
-        }
+    for (const [index, { name, run }] of scenarios.entries()) {
+      const running = await startTarget(sluiceTarget(ROOT));
+      try {
+        const figure = await run(running, Number(values.seconds));
+        figures[index]!.figures.push(figure);
+        console.error(
+          `round ${round} of ${values.rounds}  ${name.padEnd(66)} ${showFigure(figure)}`,
+        );
+      } finally {
+        await running.stop();
       }
     }
   }
-  const text = table(targets, results);
-  console.log(text);
-  if (values.write) await writeDocument(text, Number(values.rounds), Number(values.seconds));
-}
-
-async function writeDocument(text: string, rounds: number, seconds: number): Promise<void> {
-  const document = await Deno.readTextFile(DOCUMENT);
-  const begin = document.indexOf(BEGIN);
-  const end = document.indexOf(END, begin);
-  if (begin < 0 || end < 0) throw new Error(`Cannot write ${DOCUMENT}: it has no place for it`);
-  const date = new Date().toISOString().slice(0, 10);
-  const note =
-    `Median of ${rounds} rounds, ${navigator.hardwareConcurrency} cores, load and broker ` +
-    `on one machine, ${date}: \`deno task bench --rounds ${rounds} --seconds ${seconds} --write\``;
-  await Deno.writeTextFile(
-    DOCUMENT,
-    `${document.slice(0, begin)}${BEGIN}\n${note}\n\n${text}\n${document.slice(end)}`,
-  );
+  const command = `deno task bench --rounds ${values.rounds} --seconds ${values.seconds} --write`;
+  const note = `Medians of ${values.rounds} rounds, ${await runNote(command)}`;
+  const table = [
+    "| 200-byte bodies, every OK on disk | |",
+    "|---|---:|",
+    ...figures.map(({ name, unit, figures }) =>
+      `| ${name}, ${unit} | ${showFigure(median(figures))} |`
+    ),
+  ].join("\n");
+  console.log(`${note}\n\n${table}`);
+  if (values.json !== undefined) {
+    await Deno.writeTextFile(values.json, JSON.stringify({ note, scenarios: figures }, null, 1));
+  }
+  if (values.write) await writeSection("bench", `${note}\n\n${table}`);
 }
 
 await main();

@@ -26,14 +26,6 @@ export function sluiceTarget(root: string): Target {
   };
 }
 
-/** nsqd without a disk, and nsqd with a sync before the next message. */
-export function nsqdTargets(nsqd: string): Target[] {
-  return [
-    { name: "nsqd memory", command: [nsqd, "--mem-queue-size=4000000"] },
-    { name: "nsqd durable", command: [nsqd, "--mem-queue-size=0", "--sync-every=1"] },
-  ];
-}
-
 /** Starts a target and waits until it answers. */
 export async function startTarget(target: Target): Promise<RunningTarget> {
   const folder = await Deno.makeTempDir({ prefix: "sluice-bench-" });

@@ -1,0 +1,126 @@
+/**
+ * Loads of `load.ts` on a running broker: what `bench`, `bench:axes`, `bench:gate` and, where programs of
+ * others cannot do it, `bench:peers` are made of. All are about the topic `bench`.
+ */
+import { cpuSeconds, runLoad } from "./broker_process.ts";
+import type { RunningTarget } from "./targets.ts";
+
+/** How a load publishes; by default, one message after the other from 16 connections for 2 s. */
+export interface Publishing {
+  readonly connections?: number;
+  readonly batch?: number;
+  /** `bench-0` and so on instead of `bench`, if more than one. */
+  readonly topics?: number;
+  readonly bytes?: number;
+  readonly seconds?: number;
+  /** Other arguments of `load.ts`. */
+  readonly others?: readonly string[];
+}
+
+/** A load that takes longer than this has failed. */
+const SECONDS_MAX = 60;
+
+/** Messages confirmed a second. */
+export async function published(
+  { tcpAddress }: RunningTarget,
+  { connections = 16, batch = 1, topics = 1, bytes = 200, seconds = 2, others = [] }: Publishing,
+): Promise<number> {
+  const args = [
+    "publish",
+    `--address=${tcpAddress}`,
+    `--connections=${connections}`,
+    `--batch=${batch}`,
+    `--topics=${topics}`,
+    `--bytes=${bytes}`,
+    ...others,
+  ];
+  // Topics are made by their first message, which is not what is measured.
+  if (topics > 1) {
+    await runLoad([...args, `--messages=${topics * batch}`, `--seconds=${SECONDS_MAX}`]);
+  }
+  return (await runLoad([...args, `--seconds=${seconds}`])).messagesPerSecond;
+}
+
+/** Makes the topic `bench` with channels `bench`, or of these names. */
+export async function created(
+  { httpAddress }: RunningTarget,
+  channels: readonly string[] = ["bench"],
+  topic = "bench",
+): Promise<void> {
+  const paths = channels.map((channel) => `channel/create?topic=${topic}&channel=${channel}`);
+  for (const path of [`topic/create?topic=${topic}`, ...paths]) {
+    const response = await fetch(`http://${httpAddress}/${path}`, { method: "POST" });
+    await response.body?.cancel();
+    if (!response.ok) throw new Error(`Cannot POST ${path}: ${response.status}`);
+  }
+}
+
+/** Publishes so many messages of 200 bytes. */
+export async function filled({ tcpAddress }: RunningTarget, messages: number): Promise<void> {
+  await runLoad([
+    "publish",
+    `--address=${tcpAddress}`,
+    "--connections=4",
+    "--batch=100",
+    `--messages=${messages}`,
+    `--seconds=${SECONDS_MAX}`,
+  ]);
+}
+
+/** Messages received and finished a second of a backlog that is there. */
+export async function consumed(
+  { tcpAddress }: RunningTarget,
+  rdy: number,
+  messages: number,
+  others: readonly string[] = [],
+): Promise<number> {
+  const result = await runLoad([
+    "consume",
+    `--address=${tcpAddress}`,
+    `--rdy=${rdy}`,
+    `--messages=${messages}`,
+    `--seconds=${SECONDS_MAX}`,
+    ...others,
+  ]);
+  return result.messagesPerSecond;
+}
+
+/** What came of publishing and consuming at the same time. */
+export interface Through {
+  readonly receivedPerSecond: number;
+  /** Of the broker, for each message that was received: its publish, delivery and FIN. */
+  readonly cpuUs: number;
+}
+
+/** Publishes and consumes at the same time, each from a process of its own. */
+export async function through(
+  running: RunningTarget,
+  { producers, consumers, batch = 1, rdy = 200, seconds }: {
+    readonly producers: number;
+    readonly consumers: number;
+    readonly batch?: number;
+    readonly rdy?: number;
+    readonly seconds: number;
+  },
+): Promise<Through> {
+  const address = `--address=${running.tcpAddress}`;
+  await created(running);
+  const before = cpuSeconds(running.pid);
+  const consuming = runLoad([
+    "consume",
+    address,
+    `--connections=${consumers}`,
+    `--rdy=${rdy}`,
+    `--seconds=${seconds}`,
+  ]);
+  await runLoad([
+    "publish",
+    address,
+    `--connections=${producers}`,
+    `--batch=${batch}`,
+    `--seconds=${seconds}`,
+  ]);
+  const { messages, messagesPerSecond } = await consuming;
+  const cpuUs = (cpuSeconds(running.pid) - before) * 1e6 / messages;
+  return { receivedPerSecond: messagesPerSecond, cpuUs };
+}
