@@ -1,82 +1,118 @@
 /**
- * What is measured side by side: each scenario is a load, a figure of it, and what it has to reach
- * beside which target. The load comes from programs of others (`nsqload` and `nsqlat` of the peers,
- * which use go-nsq), and where those cannot do it, from `load.ts`.
+ * What is measured side by side: each scenario is a load, figures of it, and what they have to reach
+ * beside which target. The load comes from programs of others, NSQ's own `bench_writer` and
+ * `bench_reader` and `nsqload` and `nsqlat` of the peers, which use go-nsq as many teams do; and from
+ * `load.ts` where those would take more of the machine than the broker, or cannot do it.
  */
+import { consumed, created, filled, through } from "./loads.ts";
 import type { RunningTarget } from "./targets.ts";
 
 /** The programs that make load. */
 export interface LoadTools {
   readonly nsqload: string;
   readonly nsqlat: string;
-  /** Runs a program and gives what it prints, as JSON. */
-  json(program: string, args: readonly string[]): Promise<Record<string, unknown>>;
-  /** Runs `load.ts`. */
-  load(args: readonly string[]): Promise<{ readonly messagesPerSecond: number }>;
+  readonly bench_writer: string;
+  readonly bench_reader: string;
+  /** Runs a program and gives what it prints. `cores`: what it takes for the number of cores. */
+  text(program: string, args: readonly string[], cores?: number): Promise<string>;
 }
 
-/** A figure that ours is to reach, as a ratio to another target's. */
-export interface Goal {
-  readonly target: string;
-  /** For a figure where less is better: the ratio of theirs to ours. */
-  readonly ratioMin: number;
-}
+/** What a figure is to reach. Where less is better, a ratio is theirs to ours. */
+export type Goal =
+  /** Beside another target. */
+  | { readonly target: string; readonly ratioMin: number }
+  /** Beside another figure of ours. */
+  | { readonly figure: string; readonly ratioMin: number }
+  | { readonly max: number };
 
 /** One line of the table. */
-export interface Scenario {
+export interface Figure {
   readonly name: string;
-  readonly unit: "messages/s" | "ms";
-  readonly topics: number;
+  readonly unit: "messages/s" | "ms" | "us";
   readonly goals: readonly Goal[];
-  /** Loads a target that was just started and is empty. */
-  run(running: RunningTarget, tools: LoadTools, seconds: number): Promise<number>;
+}
+
+/** One load. */
+export interface Scenario {
+  readonly figures: readonly Figure[];
+  readonly topics: number;
+  /** Loads a target that was just started and is empty; gives its figures in order. */
+  run(running: RunningTarget, tools: LoadTools, seconds: number): Promise<readonly number[]>;
 }
 
 /** Ours, by name. */
 export const OURS = "sluice";
-/** nsqd by durability: in memory as far as that reaches, through its disk queue, synced each message. */
+/** nsqd with its defaults: 10,000 messages of a queue in memory, what is more on its disk. */
 export const NSQD_MEMORY = "nsqd memory";
+/** nsqd with everything through its disk queue. */
 export const NSQD_DISK = "nsqd disk";
+/** The same, synced after each message. */
 export const NSQD_DURABLE = "nsqd durable";
+/** nsqd with so much memory that it never writes. */
+export const NSQD_ALL_IN_MEMORY = "nsqd all in memory";
 
 const BACKLOG_MESSAGES = 300_000;
+/** More than the ring and the page cache of ours hold. */
+const COLD_BACKLOG_MESSAGES = 1_500_000;
+/** What syncs each message alone is not waited for longer than needed. */
 const BACKLOG_MESSAGES_DURABLE = 2_000;
-
-function goal(target: string, ratioMin: number): Goal {
-  return { target, ratioMin };
-}
+const HOT = "consume a backlog, RDY 2500";
+const ONE_TOPIC = "PUB, 16 connections";
 
 /** All of them, in the order of the table. */
 export const SCENARIOS: readonly Scenario[] = [
-  publish("PUB, each waits for its OK, 1 connection", 1, 1, [goal(NSQD_DURABLE, 3)]),
-  publish("PUB, 16 connections", 16, 1, [goal(NSQD_DURABLE, 25)]),
-  publish("PUB, 64 connections", 64, 1, [goal(NSQD_DURABLE, 50), goal(NSQD_MEMORY, 0.9)]),
-  publish("MPUB x100, 16 connections", 16, 100, [goal(NSQD_MEMORY, 2)]),
+  publish("PUB, each waits for its OK, 1 connection", 1, 1, [beside(NSQD_DURABLE, 3)]),
+  publish(ONE_TOPIC, 16, 1, [beside(NSQD_DURABLE, 25)]),
+  publish("PUB, 64 connections", 64, 1, [beside(NSQD_DURABLE, 50), beside(NSQD_MEMORY, 0.9)]),
+  publish(
+    "PUB, 16 connections, 1000 topics",
+    16,
+    1,
+    [{ figure: ONE_TOPIC, ratioMin: 0.9 }],
+    1_000,
+  ),
+  publish("MPUB x100, 16 connections", 16, 100, [beside(NSQD_MEMORY, 2)]),
   publish("MPUB x100, 64 connections", 64, 100, []),
-  backlog("consume a backlog, RDY 2500", 2500, [goal(NSQD_MEMORY, 3)]),
-  backlog("consume a backlog, RDY 200", 200, []),
-  flow("through, 16 producers, 4 consumers, RDY 1 (received)", {
-    producers: 16,
-    consumers: 4,
+  benchTools(),
+  backlog(HOT, 2500, BACKLOG_MESSAGES, [beside(NSQD_MEMORY, 3)]),
+  backlog("consume a backlog, RDY 200", 200, BACKLOG_MESSAGES, []),
+  backlog("consume a cold backlog, RDY 2500", 2500, COLD_BACKLOG_MESSAGES, [
+    beside(NSQD_DISK, 2),
+    { figure: HOT, ratioMin: 0.5 },
+  ]),
+  flow("consume, RDY 1, 1 consumer of go-nsq", {
+    producers: 4,
+    batch: 100,
+    consumers: 1,
     rdy: 1,
-    goals: [goal(NSQD_MEMORY, 1)],
+    seconds: 0.05,
+    goals: [beside(NSQD_MEMORY, 1)],
+  }),
+  flow("consume, RDY 1, 16 consumers of go-nsq", {
+    producers: 4,
+    batch: 100,
+    consumers: 16,
+    rdy: 1,
+    seconds: 0.2,
+    goals: [beside(NSQD_MEMORY, 1)],
   }),
   flow("through, 16 producers, 4 consumers (received)", {
     producers: 16,
     consumers: 4,
-    goals: [goal(NSQD_DURABLE, 10)],
+    goals: [beside(NSQD_DURABLE, 10)],
   }),
   flow("through, 64 producers, 4 consumers (received)", {
     producers: 64,
     consumers: 4,
-    goals: [goal(NSQD_MEMORY, 0.7)],
+    goals: [beside(NSQD_MEMORY, 0.7)],
   }),
-  flow("through, 16 producers, MPUB x100, 4 consumers (received)", {
+  flow("through, 16 producers, MPUB x100, 4 consumers of go-nsq (received)", {
     producers: 16,
     consumers: 4,
     batch: 100,
-    goals: [goal(NSQD_MEMORY, 2)],
+    goals: [beside(NSQD_MEMORY, 2)],
   }),
+  lightThrough(),
   flow("through, 16 producers, 100 topics, a consumer each (received)", {
     producers: 16,
     consumers: 1,
@@ -89,32 +125,36 @@ export const SCENARIOS: readonly Scenario[] = [
     topics: 1000,
     goals: [],
   }),
-  latency("latency at 1000/s, RDY 200, p50", "p50_ms", [goal(NSQD_MEMORY, 6)]),
-  latency("latency at 1000/s, RDY 200, p99", "p99_ms", [goal(NSQD_MEMORY, 10)]),
+  latency(),
 ];
+
+function beside(target: string, ratioMin: number): Goal {
+  return { target, ratioMin };
+}
 
 function publish(
   name: string,
   connections: number,
   batch: number,
   goals: readonly Goal[],
+  topics = 1,
 ): Scenario {
   return {
-    name,
-    unit: "messages/s",
-    topics: 1,
-    goals,
-    run: async ({ tcpAddress }, tools, seconds) =>
-      figure(
-        await tools.json(tools.nsqload, [
+    figures: [{ name, unit: "messages/s", goals }],
+    topics,
+    run: async ({ tcpAddress }, tools, seconds) => {
+      const result = JSON.parse(
+        await tools.text(tools.nsqload, [
           `-addr=${tcpAddress}`,
           `-producers=${connections}`,
           `-batch=${batch}`,
+          `-topics=${topics}`,
           "-consumers=0",
           `-seconds=${seconds}`,
         ]),
-        "publish_per_s",
-      ),
+      );
+      return [figureOf(result, "publish_per_s")];
+    },
   };
 }
 
@@ -124,90 +164,126 @@ interface Flow {
   readonly batch?: number;
   readonly rdy?: number;
   readonly topics?: number;
+  /** Of publishing, instead of what was asked for. */
+  readonly seconds?: number;
   readonly goals: readonly Goal[];
 }
 
 function flow(name: string, flow: Flow): Scenario {
   const { producers, consumers, batch = 1, rdy = 200, topics = 1, goals } = flow;
   return {
-    name,
-    unit: "messages/s",
+    figures: [{ name, unit: "messages/s", goals }],
     topics,
-    goals,
     run: async ({ tcpAddress }, tools, seconds) => {
-      const result = await tools.json(tools.nsqload, [
-        `-addr=${tcpAddress}`,
-        `-producers=${producers}`,
-        `-batch=${batch}`,
-        `-consumers=${consumers}`,
-        `-rdy=${rdy}`,
-        `-topics=${topics}`,
-        `-seconds=${seconds}`,
-      ]);
+      const result = JSON.parse(
+        await tools.text(tools.nsqload, [
+          `-addr=${tcpAddress}`,
+          `-producers=${producers}`,
+          `-batch=${batch}`,
+          `-consumers=${consumers}`,
+          `-rdy=${rdy}`,
+          `-topics=${topics}`,
+          `-seconds=${flow.seconds ?? seconds}`,
+        ]),
+      );
       if (result.lost !== 0) throw new Error(`${name}: ${result.lost} messages are lost`);
-      return figure(result, "receive_per_s");
+      return [figureOf(result, "receive_per_s")];
     },
   };
 }
 
-function backlog(name: string, rdy: number, goals: readonly Goal[]): Scenario {
+/** NSQ's own pair: batches of 200 from 2 connections, then 2 consumers that work off what is there. */
+function benchTools(): Scenario {
+  const cores = 2;
   return {
-    name,
-    unit: "messages/s",
+    figures: [
+      { name: "bench_writer: MPUB x200, 2 connections", unit: "messages/s", goals: [] },
+      { name: "bench_reader: RDY 2500, 2 connections", unit: "messages/s", goals: [] },
+    ],
     topics: 1,
-    goals,
-    run: async ({ name: target, tcpAddress, httpAddress }, { load }, seconds) => {
-      for (
-        const path of ["topic/create?topic=bench", "channel/create?topic=bench&channel=bench"]
-      ) {
-        const response = await fetch(`http://${httpAddress}/${path}`, { method: "POST" });
-        await response.body?.cancel();
-      }
-      // What syncs each message alone is not waited for longer than needed.
-      const messages = target === NSQD_DURABLE ? BACKLOG_MESSAGES_DURABLE : BACKLOG_MESSAGES;
-      await load([
-        "publish",
-        `--address=${tcpAddress}`,
-        "--connections=4",
-        "--batch=100",
-        `--messages=${messages}`,
-        "--seconds=60",
-      ]);
-      const { messagesPerSecond } = await load([
-        "consume",
-        `--address=${tcpAddress}`,
-        `--rdy=${rdy}`,
-        `--messages=${messages}`,
-        `--seconds=${10 * seconds}`,
-      ]);
-      return messagesPerSecond;
+    run: async (running, tools, seconds) => {
+      await created(running, ["ch"], "sub_bench");
+      const common = [`--nsqd-tcp-address=${running.tcpAddress}`, "--size=200"];
+      const written = await tools.text(
+        tools.bench_writer,
+        [...common, "--batch-size=200", `--runfor=${seconds}s`],
+        cores,
+      );
+      const read = await tools.text(
+        tools.bench_reader,
+        [...common, "--channel=ch", `--runfor=${seconds / 4}s`],
+        cores,
+      );
+      return [written, read].map((text) => Number(/([\d.]+)ops\/s/.exec(text)?.[1]));
     },
   };
 }
 
-function latency(
+function backlog(
   name: string,
-  quantile: "p50_ms" | "p99_ms",
+  rdy: number,
+  messagesMax: number,
   goals: readonly Goal[],
 ): Scenario {
   return {
-    name,
-    unit: "ms",
+    figures: [{ name, unit: "messages/s", goals }],
     topics: 1,
-    goals,
-    run: async ({ tcpAddress }, tools, seconds) => {
-      const result = await tools.json(tools.nsqlat, [
-        `-addr=${tcpAddress}`,
-        "-rate=1000",
-        "-rdy=200",
-        `-seconds=${seconds + 1}`,
-      ]);
-      return figure(result.from_schedule as Record<string, unknown>, quantile);
+    run: async (running) => {
+      const messages = running.name === NSQD_DURABLE ? BACKLOG_MESSAGES_DURABLE : messagesMax;
+      await created(running);
+      await filled(running, messages);
+      return [await consumed(running, rdy, messages)];
     },
   };
 }
 
-function figure(result: Record<string, unknown>, name: string): number {
+/** The same flow of batches from a load that takes little of the machine, and what the broker takes of it. */
+function lightThrough(): Scenario {
+  return {
+    figures: [
+      {
+        name: "through, 16 producers, MPUB x100, 4 light consumers (received)",
+        unit: "messages/s",
+        goals: [beside(NSQD_MEMORY, 2)],
+      },
+      {
+        name: "CPU of the broker for a message of these: publish, delivery, FIN",
+        unit: "us",
+        goals: [{ max: 2.5 }],
+      },
+    ],
+    topics: 1,
+    run: async (running, _tools, seconds) => {
+      const result = await through(running, { producers: 16, consumers: 4, batch: 100, seconds });
+      return [result.receivedPerSecond, result.cpuUs];
+    },
+  };
+}
+
+/** What every message waits at a modest rate. The first second is left out by the tool. */
+function latency(): Scenario {
+  const name = "latency at 1000/s, consumer of go-nsq, RDY 200";
+  return {
+    figures: [
+      { name: `${name}, p50`, unit: "ms", goals: [{ max: 1 }] },
+      { name: `${name}, p99`, unit: "ms", goals: [{ max: 5 }] },
+    ],
+    topics: 1,
+    run: async ({ tcpAddress }, tools, seconds) => {
+      const result = JSON.parse(
+        await tools.text(tools.nsqlat, [
+          `-addr=${tcpAddress}`,
+          "-rate=1000",
+          "-rdy=200",
+          `-seconds=${seconds + 1}`,
+        ]),
+      );
+      return ["p50_ms", "p99_ms"].map((quantile) => figureOf(result.from_schedule, quantile));
+    },
+  };
+}
+
+function figureOf(result: Record<string, unknown>, name: string): number {
   const value = result[name];
   if (typeof value !== "number") throw new TypeError(`The load tool says nothing of ${name}`);
   return value;

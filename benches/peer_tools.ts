@@ -3,7 +3,13 @@
  * by `NSQ_BIN`, `PATH`, and `.cache/bench` of the workspace, where they are built with Go from
  * `../shared/peers` beside it (`SHARED` names another place).
  */
-export const BENCH_PROGRAMS = ["nsqd", "nsqload", "nsqlat"] as const;
+export const BENCH_PROGRAMS = [
+  "nsqd",
+  "nsqload",
+  "nsqlat",
+  "bench_writer",
+  "bench_reader",
+] as const;
 export type BenchProgram = typeof BENCH_PROGRAMS[number];
 /** The folder of the peers that each load generator is built from. */
 const SOURCES: Readonly<Partial<Record<BenchProgram, string>>> = { nsqload: "load", nsqlat: "lat" };
