@@ -10,6 +10,7 @@
  * How long a body may take is up to the handler that reads it.
  */
 import { AddressInUseError } from "./connection.ts";
+import { LISTEN_BACKLOG } from "./system_backlog.ts";
 import type { HttpServer, ServeHttpOptions } from "./http_server.ts";
 import { addressText } from "./system_address.ts";
 import { UNIX_PEER, UNIX_PORT } from "./unix_socket.ts";
@@ -73,7 +74,7 @@ class SystemHttpServer implements HttpServer {
     try {
       return isUnix
         ? Deno.serve({ ...common, path: hostname }, answer)
-        : Deno.serve({ ...common, hostname, port }, answer);
+        : Deno.serve({ ...common, hostname, port, tcpBacklog: LISTEN_BACKLOG }, answer);
     } catch (error) {
       if (!(error instanceof Deno.errors.AddrInUse)) throw error;
       throw new AddressInUseError(hostname, port, { cause: error });

@@ -8,6 +8,7 @@ import { createServer, type Server } from "node:https";
 import type { Socket } from "node:net";
 import { TLSSocket } from "node:tls";
 import { AddressInUseError } from "./connection.ts";
+import { LISTEN_BACKLOG } from "./system_backlog.ts";
 import type { HttpsServer, ServeHttpOptions } from "./http_server.ts";
 import { invariant } from "./invariant.ts";
 import { addressText } from "./system_address.ts";
@@ -47,7 +48,7 @@ export function serveHttps(options: ServeHttpOptions, tls: TlsSettings): Promise
           : error,
       );
     });
-    server.listen({ host: hostname, port }, () => {
+    server.listen({ host: hostname, port, backlog: LISTEN_BACKLOG }, () => {
       server.on("error", () => {});
       if (signal?.aborted) server.closeAllConnections();
       else signal?.addEventListener("abort", () => server.closeAllConnections(), { once: true });

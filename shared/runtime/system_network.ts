@@ -13,6 +13,7 @@ import {
 } from "./connection.ts";
 import { invariant } from "./invariant.ts";
 import { addressText, hostOf } from "./system_address.ts";
+import { LISTEN_BACKLOG } from "./system_backlog.ts";
 import { listenUnix } from "./system_unix.ts";
 import { listenUpgradable } from "./system_upgradable.ts";
 import { UNIX_PORT } from "./unix_socket.ts";
@@ -41,7 +42,10 @@ export class SystemNetwork implements Network {
   listen(hostname: string, port: number): Listener {
     if (port === UNIX_PORT) return new SystemListener(listenUnix(hostname), this.#clock);
     try {
-      return new SystemListener(Deno.listen({ hostname, port }), this.#clock);
+      return new SystemListener(
+        Deno.listen({ hostname, port, tcpBacklog: LISTEN_BACKLOG }),
+        this.#clock,
+      );
     } catch (error) {
       if (error instanceof Deno.errors.AddrInUse) {
         throw new AddressInUseError(hostname, port, { cause: error });

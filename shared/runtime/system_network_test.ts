@@ -4,6 +4,8 @@ import { ConnectionError } from "./connection.ts";
 import { SystemClock } from "./system_clock.ts";
 import { ACCEPT_RETRY_MS, type Accepts, SystemListener, SystemNetwork } from "./system_network.ts";
 import { addressText } from "./system_address.ts";
+import { LISTEN_BACKLOG } from "./system_backlog.ts";
+import { serveHttp } from "./system_http.ts";
 
 const ADDRESS: Deno.NetAddr = { transport: "tcp", hostname: "127.0.0.1", port: 4150 };
 
@@ -60,6 +62,40 @@ Deno.test("SystemListener.close() cuts the wait after a failed accept short", as
   listener.close();
   equal(await accepting, null);
   equal(clock.pendingTimers, 0);
+});
+
+/** Does not resolve when the clients do not all find room. */
+async function connectMany(port: number): Promise<void> {
+  const clients = await Promise.all(
+    Array.from({ length: 1_000 }, () => Deno.connect({ hostname: "127.0.0.1", port })),
+  );
+  for (const client of clients) client.close();
+}
+
+Deno.test({
+  name: "every door has room for a thousand clients that connect at once",
+  ignore: Number(Deno.readTextFileSync("/proc/sys/net/core/somaxconn")) < LISTEN_BACKLOG,
+  fn: async () => {
+    const network = new SystemNetwork(new SystemClock());
+    for (
+      const listener of [
+        // Nobody accepts.
+        network.listen("127.0.0.1", 0),
+        await network.listenUpgradable("127.0.0.1", 0),
+      ]
+    ) {
+      await connectMany(listener.port);
+      listener.close();
+    }
+    const server = serveHttp({
+      hostname: "127.0.0.1",
+      port: 0,
+      handler: () => new Response("OK"),
+      onError: () => new Response("error"),
+    });
+    await connectMany(server.port);
+    await server.shutdown();
+  },
 });
 
 Deno.test("SystemNetwork.connect() gives up after its time limit", async () => {

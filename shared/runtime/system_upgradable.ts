@@ -12,6 +12,7 @@ import {
   ConnectionError,
   type Listener,
 } from "./connection.ts";
+import { LISTEN_BACKLOG } from "./system_backlog.ts";
 import { invariant } from "./invariant.ts";
 import { addressText } from "./system_address.ts";
 import { answerHandshake } from "./system_tls.ts";
@@ -36,7 +37,11 @@ export function listenUpgradable(
           : error,
       );
     });
-    const where = port === UNIX_PORT ? { path: hostname } : { host: hostname, port };
+    const where = port === UNIX_PORT ? { path: hostname } : {
+      host: hostname,
+      port,
+      backlog: LISTEN_BACKLOG,
+    };
     server.listen(where, () => resolve(new UpgradableListener(server, clock)));
   });
 }
