@@ -1,11 +1,14 @@
 /**
  * `deno task bench:axes`: how the broker's figures change along one axis at a time: topics,
- * connections, channels, size of bodies, RDY, several brokers on one machine. Each curve is to be flat,
- * or docs/PERFORMANCE.md says why not. Every point has a fresh process and an empty folder; rounds
- * alternate over the points. Figures go to docs/perf/axes.json, curves to docs/perf/*.svg.
+ * connections, channels, size of bodies, RDY, transports. Each curve is to be flat, or
+ * docs/PERFORMANCE.md says why not. Every point has a fresh process and an empty folder; rounds
+ * alternate over the points. Figures go to docs/perf/axes.json, curves to docs/perf/*.svg; there is none
+ * over what is no number.
  */
 import { parseArgs } from "node:util";
+import { tlsPath } from "@sluice/shared/testing";
 import { ROOT } from "./broker_process.ts";
+import { type Transport, TRANSPORTS } from "./load_link.ts";
 import { consumed, created, filled, published } from "./loads.ts";
 import { plotSvg } from "./plot.ts";
 import { median, showFigure } from "./summary.ts";
@@ -23,17 +26,21 @@ const HELP = `Measures the broker along one axis at a time.
 const BACKLOG = 300_000;
 /** Creating as many topics takes a while by itself. */
 const TOPICS = [1, 100, 1_000, 10_000];
+const TOPICS_WITH_CHANNELS = 1_000;
+const CREATED_AT_A_TIME = 32;
 
-interface Axis {
+interface Axis<X extends number | Transport = number | Transport> {
   readonly name: string;
   readonly file: string;
   readonly xLabel: string;
   readonly yLabel: string;
-  readonly points: readonly number[];
-  run(running: RunningTarget, x: number, seconds: number): Promise<number>;
+  readonly points: readonly X[];
+  /** Flags of the broker at a point, if it has any. */
+  flags?(x: X): readonly string[];
+  run(running: RunningTarget, x: X, seconds: number): Promise<number>;
 }
 
-const AXES: readonly Axis[] = [
+const NUMBERS: readonly Axis<number>[] = [
   {
     name: "PUB from 64 connections, over topics",
     file: "topics",
@@ -50,6 +57,18 @@ const AXES: readonly Axis[] = [
     points: TOPICS,
     run: (running, topics, seconds) =>
       published(running, { connections: 16, batch: 100, topics, seconds }),
+  },
+  {
+    name: "MPUB x100 from 16 connections over 1,000 topics, by channels of each topic",
+    file: "topics-channels",
+    xLabel: "channels of each topic, nobody consumes",
+    yLabel: "messages/s",
+    points: [1, 10],
+    run: async (running, channels, seconds) => {
+      await createdTopics(running, TOPICS_WITH_CHANNELS, channels);
+      const topics = TOPICS_WITH_CHANNELS;
+      return await published(running, { connections: 16, batch: 100, topics, seconds });
+    },
   },
   {
     name: "PUB, over connections",
@@ -91,6 +110,63 @@ const AXES: readonly Axis[] = [
   },
 ];
 
+const CATEGORIES: readonly Axis<Transport>[] = [
+  {
+    name: "PUB from 64 connections, by transport",
+    file: "transports",
+    xLabel: "transport",
+    yLabel: "messages/s",
+    points: TRANSPORTS,
+    flags: tlsFlags,
+    run: (running, transport, seconds) =>
+      published(running, { connections: 64, transport, seconds }),
+  },
+  {
+    name: "MPUB x100 from 16 connections, by transport",
+    file: "transports-batched",
+    xLabel: "transport",
+    yLabel: "messages/s",
+    points: TRANSPORTS,
+    flags: tlsFlags,
+    run: (running, transport, seconds) =>
+      published(running, { connections: 16, batch: 100, transport, seconds }),
+  },
+  {
+    name: "consume a backlog, 1 consumer, RDY 200, by transport",
+    file: "transports-consume",
+    xLabel: "transport",
+    yLabel: "messages/s",
+    points: TRANSPORTS.filter((transport) => transport !== "http"),
+    flags: tlsFlags,
+    run: async (running, transport) => {
+      await created(running);
+      await filled(running, BACKLOG);
+      return await consumed(running, 200, BACKLOG, [], transport);
+    },
+  },
+];
+
+const AXES: readonly Axis[] = [...NUMBERS, ...CATEGORIES];
+
+/** A broker with a certificate accepts connections in another way, so others have none. */
+function tlsFlags(transport: Transport): readonly string[] {
+  if (transport !== "tls") return [];
+  return [`--tls-cert=${tlsPath("server.pem")}`, `--tls-key=${tlsPath("server.key")}`];
+}
+
+/** Makes `bench-0` and so on with so many channels each. */
+async function createdTopics(
+  running: RunningTarget,
+  topics: number,
+  channels: number,
+): Promise<void> {
+  const names = Array.from({ length: channels }, (_, index) => `bench-${index}`);
+  let next = 0;
+  await Promise.all(Array.from({ length: CREATED_AT_A_TIME }, async () => {
+    while (next < topics) await created(running, names, `bench-${next++}`);
+  }));
+}
+
 /** All channels drain the same backlog at once, from one load process. */
 async function fannedOut(running: RunningTarget, channels: number): Promise<number> {
   const messages = Math.floor(BACKLOG / channels);
@@ -121,13 +197,15 @@ async function main(): Promise<void> {
   for (let round = 1; round <= Number(values.rounds); round++) {
     for (const axis of axes) {
       for (const x of axis.points) {
-        const running = await startTarget(sluiceTarget(ROOT));
+        const { name, command } = sluiceTarget(ROOT);
+        const flags = axis.flags?.(x) ?? [];
+        const running = await startTarget({ name, command: [...command, ...flags] });
         try {
           const figure = await axis.run(running, x, Number(values.seconds));
           const key = `${axis.file} ${x}`;
           figures.set(key, [...figures.get(key) ?? [], figure]);
           console.error(
-            `round ${round}  ${axis.file.padEnd(16)} ${String(x).padStart(8)} ${
+            `round ${round}  ${axis.file.padEnd(18)} ${String(x).padStart(8)} ${
               showFigure(figure)
             }`,
           );
@@ -148,12 +226,13 @@ async function main(): Promise<void> {
     console.log(
       `| ${axis.name}, ${axis.yLabel} | ${points.map(([, y]) => showFigure(y)).join(" | ")} |`,
     );
-    if (!values.write) continue;
+    const numbers = points.flatMap(([x, y]) => typeof x === "number" ? [[x, y] as const] : []);
+    if (!values.write || numbers.length === 0) continue;
     await Deno.mkdir(`${ROOT}/docs/perf`, { recursive: true });
     const { xLabel, yLabel, name } = axis;
     await Deno.writeTextFile(
       `${ROOT}/docs/perf/${axis.file}.svg`,
-      plotSvg({ title: name, xLabel, yLabel, series: [{ name: "sluice", points }] }),
+      plotSvg({ title: name, xLabel, yLabel, series: [{ name: "sluice", points: numbers }] }),
     );
   }
   if (values.write) {

@@ -5,19 +5,22 @@
  *
  * ```
  * load.ts publish --address H:P --topic T --connections N --batch B --bytes S [--messages M]
- *   --seconds D --topics K
+ *   --seconds D --topics K [--transport plain|tls|snappy|deflate|http] [--ca=PEM]
  * load.ts consume --address H:P --topic T --channel C --connections N --rdy R --messages M --seconds D
+ *   [--transport plain|tls|snappy|deflate] [--ca=PEM]
  * ```
  *
  * `publish` sends PUB (batch 1) or MPUB and waits for each OK before the next; with K topics, T-0 to
  * T-(K-1), each connection goes from one to the next. `consume` finishes every message; with
- * `--channel-each` connection I consumes channel CI. Both end after M messages or D seconds.
+ * `--channel-each` connection I consumes channel CI. Both end after M messages or D seconds; time counts
+ * from when all connections are open.
+ *
+ * Over `http` the address is that of HTTP, and what is sent is `/pub` or binary `/mpub`, one request at a
+ * time on each connection. Over `tls` PEM, the text itself and no path, is the certificate that has
+ * signed the server's, and that one is for `localhost`.
  */
 import { parseArgs } from "node:util";
 import {
-  encodeIdentify,
-  encodeMpub,
-  encodePub,
   encodeRdy,
   encodeSub,
   FIN_BYTES,
@@ -25,11 +28,20 @@ import {
   FrameEvent,
   FrameType,
   HEARTBEAT_TEXT,
-  MAGIC_V2,
   MESSAGE_ID_OFFSET,
   NOP_COMMAND,
+  utf8Bytes,
   writeFin,
 } from "@sluice/shared/protocol";
+import type { Connection } from "@sluice/shared/runtime";
+import {
+  encodePublish,
+  type LinkOptions,
+  openLink,
+  publishReplies,
+  type Transport,
+  TRANSPORTS,
+} from "./load_link.ts";
 
 /** What a run has measured. */
 export interface LoadResult {
@@ -54,95 +66,107 @@ const { positionals: [mode], values } = parseArgs({
     messages: { type: "string", default: "0" },
     topics: { type: "string", default: "1" },
     "channel-each": { type: "boolean", default: false },
+    transport: { type: "string", default: "plain" },
+    ca: { type: "string", default: "" },
   },
 });
-const connections = Number(values.connections);
-const deadlineMs = performance.now() + Number(values.seconds) * 1000;
-
-async function open(): Promise<Deno.TcpConn> {
-  const separator = values.address.lastIndexOf(":");
-  const connection = await Deno.connect({
-    hostname: values.address.slice(0, separator),
-    port: Number(values.address.slice(separator + 1)),
-  });
-  connection.setNoDelay(true);
-  await writeAll(connection, MAGIC_V2);
-  await writeAll(connection, encodeIdentify({ client_id: "bench", user_agent: "sluice-bench" }));
-  return connection;
+const runMs = Number(values.seconds) * 1000;
+const linkOptions: LinkOptions = {
+  address: values.address,
+  transport: transportOf(values.transport),
+  authority: values.ca,
+};
+function transportOf(name: string): Transport {
+  const transport = TRANSPORTS.find((one) => one === name);
+  if (transport === undefined) throw new RangeError(`Cannot load over "${name}"`);
+  return transport;
 }
 
-async function writeAll(connection: Deno.TcpConn, bytes: Uint8Array): Promise<void> {
-  for (let at = 0; at < bytes.length;) at += await connection.write(bytes.subarray(at));
+function openLinks(): Promise<Connection[]> {
+  return Promise.all(
+    Array.from({ length: Number(values.connections) }, () => openLink(linkOptions)),
+  );
 }
 
-async function publish(): Promise<number> {
-  const body = new Uint8Array(Number(values.bytes)).fill(0x61);
+function resultSince(startMs: number, messages: number): LoadResult {
+  const seconds = (performance.now() - startMs) / 1000;
+  return { messages, seconds, messagesPerSecond: messages / seconds };
+}
+
+async function publish(): Promise<LoadResult> {
   const batch = Number(values.batch);
   const topics = Number(values.topics);
-  const commands = Array.from({ length: topics }, (_, index) => {
-    const topic = topics === 1 ? values.topic : `${values.topic}-${index}`;
-    return batch === 1
-      ? encodePub(topic, body)
-      : encodeMpub(topic, new Array<Uint8Array>(batch).fill(body));
-  });
+  const bodies = Array.from({ length: batch }, () => bodyOf(Number(values.bytes)));
+  const commands = Array.from(
+    { length: topics },
+    (_, index) =>
+      encodePublish(linkOptions, topics === 1 ? values.topic : `${values.topic}-${index}`, bodies),
+  );
   const wanted = Number(values.messages);
   let sent = 0;
+  const links = await openLinks();
+  const startMs = performance.now();
+  const deadlineMs = startMs + runMs;
   const counts = await Promise.all(
-    Array.from({ length: connections }, async (_, index) => {
-      const connection = await open();
-      const decoder = new FrameDecoder(1 << 20);
-      const buffer = new Uint8Array(4096);
+    links.map(async (link, index) => {
+      const replies = publishReplies(linkOptions.transport);
       let next = index;
       let count = 0;
-      let pending = 1; // The reply to IDENTIFY.
-      while (true) {
-        const bytes = await connection.read(buffer);
-        if (bytes === null) throw new Error("Cannot publish: the server closed the connection");
-        decoder.feed(buffer, 0, bytes);
-        while (decoder.next() === FrameEvent.FRAME) {
-          if (decoder.type === FrameType.ERROR) throw new Error("Cannot publish: error frame");
-          if (decoder.end - decoder.start === HEARTBEAT_TEXT.length) {
-            await writeAll(connection, NOP_COMMAND);
-          } else {
-            pending--;
-          }
-        }
-        if (pending > 0) continue;
-        if (performance.now() >= deadlineMs || (wanted > 0 && sent >= wanted)) break;
+      while (performance.now() < deadlineMs && (wanted === 0 || sent < wanted)) {
         sent += batch;
-        await writeAll(connection, commands[next % topics]!);
-        next += connections;
-        pending = 1;
+        await link.writeAll(commands[next % topics]!);
+        next += links.length;
+        while (true) {
+          const bytes = await link.read(replies.room());
+          if (bytes === null) throw new Error("Cannot publish: the server closed the connection");
+          const isConfirmed = replies.take(bytes);
+          if (replies.heartbeat) {
+            replies.heartbeat = false;
+            await link.writeAll(NOP_COMMAND);
+          }
+          if (isConfirmed) break;
+        }
         count += batch;
       }
-      connection.close();
+      link.close();
       return count;
     }),
   );
-  return counts.reduce((sum, count) => sum + count, 0);
+  return resultSince(startMs, counts.reduce((sum, count) => sum + count, 0));
 }
 
-async function consume(): Promise<number> {
+/** Text that compresses about as JSON does: half of it is said again and again, half is by chance. */
+function bodyOf(bytes: number): Uint8Array {
+  let text = "";
+  while (text.length < bytes) {
+    const chance = Math.floor(Math.random() * 2 ** 32).toString(16).padStart(8, "0");
+    text += `"field":"${chance}",`;
+  }
+  return utf8Bytes(text.slice(0, bytes));
+}
+
+async function consume(): Promise<LoadResult> {
+  if (linkOptions.transport === "http") throw new RangeError("Cannot consume over HTTP");
   const wanted = Number(values.messages);
   let received = 0;
-  const opened = new Set<Deno.TcpConn>();
+  const links = await openLinks();
+  const startMs = performance.now();
+  const opened = new Set(links);
   const finish = () => {
-    for (const connection of opened) connection.close();
+    for (const link of opened) link.close();
     opened.clear();
   };
-  const timer = setTimeout(finish, Number(values.seconds) * 1000);
+  const timer = setTimeout(finish, runMs);
   await Promise.all(
-    Array.from({ length: connections }, async (_, index) => {
-      const connection = await open();
-      opened.add(connection);
+    links.map(async (link, index) => {
       const channel = values["channel-each"] ? `${values.channel}${index}` : values.channel;
-      await writeAll(connection, encodeSub(values.topic, channel));
-      await writeAll(connection, encodeRdy(Number(values.rdy)));
+      await link.writeAll(encodeSub(values.topic, channel));
+      await link.writeAll(encodeRdy(Number(values.rdy)));
       const decoder = new FrameDecoder(2 << 20);
       const buffer = new Uint8Array(READ_BYTES);
       const fins = new Uint8Array(READ_BYTES);
-      while (opened.has(connection)) {
-        const bytes = await connection.read(buffer).catch(() => null);
+      while (opened.has(link)) {
+        const bytes = await link.read(buffer).catch(() => null);
         if (bytes === null) return;
         decoder.feed(buffer, 0, bytes);
         let length = 0;
@@ -157,25 +181,21 @@ async function consume(): Promise<number> {
             );
             received++;
             if (length + FIN_BYTES > fins.length) {
-              await writeAll(connection, fins.subarray(0, length)).catch(() => {});
+              await link.writeAll(fins.subarray(0, length)).catch(() => {});
               length = 0;
             }
           } else if (decoder.end - decoder.start === HEARTBEAT_TEXT.length) {
             beats++;
           }
         }
-        if (beats > 0) await writeAll(connection, NOP_COMMAND).catch(() => {});
-        if (length > 0) await writeAll(connection, fins.subarray(0, length)).catch(() => {});
+        if (beats > 0) await link.writeAll(NOP_COMMAND).catch(() => {});
+        if (length > 0) await link.writeAll(fins.subarray(0, length)).catch(() => {});
         if (wanted > 0 && received >= wanted) finish();
       }
     }),
   );
   clearTimeout(timer);
-  return received;
+  return resultSince(startMs, received);
 }
 
-const startMs = performance.now();
-const messages = mode === "consume" ? await consume() : await publish();
-const seconds = (performance.now() - startMs) / 1000;
-const result: LoadResult = { messages, seconds, messagesPerSecond: messages / seconds };
-console.log(JSON.stringify(result));
+console.log(JSON.stringify(mode === "consume" ? await consume() : await publish()));

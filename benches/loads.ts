@@ -2,7 +2,9 @@
  * Loads of `load.ts` on a running broker: what `bench`, `bench:axes`, `bench:gate` and, where programs of
  * others cannot do it, `bench:peers` are made of. All are about the topic `bench`.
  */
+import { tlsAuthority } from "@sluice/shared/testing";
 import { cpuSeconds, runLoad } from "./broker_process.ts";
+import type { Transport } from "./load_link.ts";
 import type { RunningTarget } from "./targets.ts";
 
 /** How a load publishes; by default, one message after the other from 16 connections for 2 s. */
@@ -13,6 +15,8 @@ export interface Publishing {
   readonly topics?: number;
   readonly bytes?: number;
   readonly seconds?: number;
+  /** In clear, unless said. */
+  readonly transport?: Transport;
   /** Other arguments of `load.ts`. */
   readonly others?: readonly string[];
 }
@@ -22,12 +26,14 @@ const SECONDS_MAX = 60;
 
 /** Messages confirmed a second. */
 export async function published(
-  { tcpAddress }: RunningTarget,
-  { connections = 16, batch = 1, topics = 1, bytes = 200, seconds = 2, others = [] }: Publishing,
+  running: RunningTarget,
+  publishing: Publishing,
 ): Promise<number> {
+  const { connections = 16, batch = 1, topics = 1, bytes = 200, seconds = 2 } = publishing;
+  const { transport = "plain", others = [] } = publishing;
   const args = [
     "publish",
-    `--address=${tcpAddress}`,
+    ...reaching(running, transport),
     `--connections=${connections}`,
     `--batch=${batch}`,
     `--topics=${topics}`,
@@ -69,20 +75,30 @@ export async function filled({ tcpAddress }: RunningTarget, messages: number): P
 
 /** Messages received and finished a second of a backlog that is there. */
 export async function consumed(
-  { tcpAddress }: RunningTarget,
+  running: RunningTarget,
   rdy: number,
   messages: number,
   others: readonly string[] = [],
+  transport: Transport = "plain",
 ): Promise<number> {
   const result = await runLoad([
     "consume",
-    `--address=${tcpAddress}`,
+    ...reaching(running, transport),
     `--rdy=${rdy}`,
     `--messages=${messages}`,
     `--seconds=${SECONDS_MAX}`,
     ...others,
   ]);
   return result.messagesPerSecond;
+}
+
+/** Where a load goes to. Over TLS the target has the certificate of the tests. */
+function reaching({ tcpAddress, httpAddress }: RunningTarget, transport: Transport): string[] {
+  return [
+    `--address=${transport === "http" ? httpAddress : tcpAddress}`,
+    `--transport=${transport}`,
+    ...(transport === "tls" ? [`--ca=${tlsAuthority()}`] : []),
+  ];
 }
 
 /** What came of publishing and consuming at the same time. */
