@@ -74,6 +74,7 @@ async function connectMany(port: number): Promise<void> {
 
 Deno.test({
   name: "every door has room for a thousand clients that connect at once",
+  // The system bounds it to less here.
   ignore: Number(Deno.readTextFileSync("/proc/sys/net/core/somaxconn")) < LISTEN_BACKLOG,
   fn: async () => {
     const network = new SystemNetwork(new SystemClock());
