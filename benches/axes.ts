@@ -1,6 +1,6 @@
 /**
  * `deno task bench:axes`: how the broker's figures change along one axis at a time: topics,
- * connections, channels, size of bodies, RDY, transports. Each curve is to be flat, or
+ * connections, channels, size of bodies, RDY, transports, brokers on one machine. Each curve is to be flat, or
  * docs/PERFORMANCE.md says why not. Every point has a fresh process and an empty folder; rounds
  * alternate over the points. Figures go to docs/perf/axes.json, curves to docs/perf/*.svg; there is none
  * over what is no number.
@@ -12,7 +12,7 @@ import { type Transport, TRANSPORTS } from "./load_link.ts";
 import { consumed, created, filled, published } from "./loads.ts";
 import { plotSvg } from "./plot.ts";
 import { median, showFigure } from "./summary.ts";
-import { type RunningTarget, sluiceTarget, startTarget } from "./targets.ts";
+import { answers, type RunningTarget, sluiceTarget, startTarget } from "./targets.ts";
 
 const HELP = `Measures the broker along one axis at a time.
 
@@ -28,6 +28,9 @@ const BACKLOG = 300_000;
 const TOPICS = [1, 100, 1_000, 10_000];
 const TOPICS_WITH_CHANNELS = 1_000;
 const CREATED_AT_A_TIME = 32;
+const WORKER_PORT_STEP = 101;
+const WORKER_PORT_MIN = 20_000;
+const WORKERS = [1, 2];
 
 interface Axis<X extends number | Transport = number | Transport> {
   readonly name: string;
@@ -35,8 +38,8 @@ interface Axis<X extends number | Transport = number | Transport> {
   readonly xLabel: string;
   readonly yLabel: string;
   readonly points: readonly X[];
-  /** Flags of the broker at a point, if it has any. */
-  flags?(x: X): readonly string[];
+  /** Starts the broker of a point, if not with its defaults. */
+  start?(x: X): Promise<RunningTarget>;
   run(running: RunningTarget, x: X, seconds: number): Promise<number>;
 }
 
@@ -110,6 +113,29 @@ const NUMBERS: readonly Axis<number>[] = [
   },
 ];
 
+const WORKER_AXES: readonly Axis<number>[] = [
+  {
+    name: "PUB from 64 connections, over brokers on this machine",
+    file: "workers",
+    xLabel: "brokers as one unit",
+    yLabel: "messages/s",
+    points: WORKERS,
+    start: startWorkers,
+    run: (running, workers, seconds) =>
+      publishedToAll(running, workers, { connections: 64, batch: 1, seconds }),
+  },
+  {
+    name: "MPUB x100 from 16 connections, over brokers on this machine",
+    file: "workers-batched",
+    xLabel: "brokers as one unit",
+    yLabel: "messages/s",
+    points: WORKERS,
+    start: startWorkers,
+    run: (running, workers, seconds) =>
+      publishedToAll(running, workers, { connections: 16, batch: 100, seconds }),
+  },
+];
+
 const CATEGORIES: readonly Axis<Transport>[] = [
   {
     name: "PUB from 64 connections, by transport",
@@ -117,7 +143,7 @@ const CATEGORIES: readonly Axis<Transport>[] = [
     xLabel: "transport",
     yLabel: "messages/s",
     points: TRANSPORTS,
-    flags: tlsFlags,
+    start: startWithTls,
     run: (running, transport, seconds) =>
       published(running, { connections: 64, transport, seconds }),
   },
@@ -127,7 +153,7 @@ const CATEGORIES: readonly Axis<Transport>[] = [
     xLabel: "transport",
     yLabel: "messages/s",
     points: TRANSPORTS,
-    flags: tlsFlags,
+    start: startWithTls,
     run: (running, transport, seconds) =>
       published(running, { connections: 16, batch: 100, transport, seconds }),
   },
@@ -137,7 +163,7 @@ const CATEGORIES: readonly Axis<Transport>[] = [
     xLabel: "transport",
     yLabel: "messages/s",
     points: TRANSPORTS.filter((transport) => transport !== "http"),
-    flags: tlsFlags,
+    start: startWithTls,
     run: async (running, transport) => {
       await created(running);
       await filled(running, BACKLOG);
@@ -146,12 +172,66 @@ const CATEGORIES: readonly Axis<Transport>[] = [
   },
 ];
 
-const AXES: readonly Axis[] = [...NUMBERS, ...CATEGORIES];
+const AXES: readonly Axis[] = [...NUMBERS, ...WORKER_AXES, ...CATEGORIES];
 
 /** A broker with a certificate accepts connections in another way, so others have none. */
-function tlsFlags(transport: Transport): readonly string[] {
-  if (transport !== "tls") return [];
-  return [`--tls-cert=${tlsPath("server.pem")}`, `--tls-key=${tlsPath("server.key")}`];
+function startWithTls(transport: Transport): Promise<RunningTarget> {
+  const { name, command } = sluiceTarget(ROOT);
+  const flags = transport === "tls"
+    ? [`--tls-cert=${tlsPath("server.pem")}`, `--tls-key=${tlsPath("server.key")}`]
+    : [];
+  return startTarget({ name, command: [...command, ...flags] });
+}
+
+/** Several brokers as one unit. */
+function startWorkers(workers: number): Promise<RunningTarget> {
+  const program = [Deno.execPath(), "run", "-P=brokers", `${ROOT}/broker/main.ts`];
+  const flags = [`--workers=${workers}`, `--worker-port-step=${WORKER_PORT_STEP}`];
+  const port = freePorts(WORKER_PORT_STEP, 2 * workers);
+  return startTarget({ name: "workers", command: [...program, ...flags] }, [
+    `127.0.0.1:${port}`,
+    `127.0.0.1:${port + workers * WORKER_PORT_STEP}`,
+  ]);
+}
+
+/** The first of so many ports, `step` apart, that nobody listens on, below those of outgoing connections. */
+function freePorts(step: number, count: number): number {
+  for (let first = WORKER_PORT_MIN; first < WORKER_PORT_MIN + step; first++) {
+    try {
+      for (let index = 0; index < count; index++) {
+        Deno.listen({ hostname: "127.0.0.1", port: first + index * step }).close();
+      }
+      return first;
+    } catch {
+      // Somebody has one of them.
+    }
+  }
+  throw new Error("Cannot start workers: no ports are free");
+}
+
+/** What all workers confirm a second, each loaded by a process of its own with its part of the connections. */
+async function publishedToAll(
+  running: RunningTarget,
+  workers: number,
+  publishing: { readonly connections: number; readonly batch: number; readonly seconds: number },
+): Promise<number> {
+  const targets = Array.from({ length: workers }, (_, index) => ({
+    ...running,
+    tcpAddress: shifted(running.tcpAddress, index),
+    httpAddress: shifted(running.httpAddress, index),
+  }));
+  for (const target of targets) await answers(target);
+  const connections = publishing.connections / workers;
+  const figures = await Promise.all(
+    targets.map((target) => published(target, { ...publishing, connections })),
+  );
+  return figures.reduce((sum, figure) => sum + figure, 0);
+}
+
+function shifted(address: string, index: number): string {
+  const separator = address.lastIndexOf(":") + 1;
+  const port = Number(address.slice(separator)) + index * WORKER_PORT_STEP;
+  return `${address.slice(0, separator)}${port}`;
 }
 
 /** Makes `bench-0` and so on with so many channels each. */
@@ -197,9 +277,7 @@ async function main(): Promise<void> {
   for (let round = 1; round <= Number(values.rounds); round++) {
     for (const axis of axes) {
       for (const x of axis.points) {
-        const { name, command } = sluiceTarget(ROOT);
-        const flags = axis.flags?.(x) ?? [];
-        const running = await startTarget({ name, command: [...command, ...flags] });
+        const running = await (axis.start?.(x) ?? startTarget(sluiceTarget(ROOT)));
         try {
           const figure = await axis.run(running, x, Number(values.seconds));
           const key = `${axis.file} ${x}`;

@@ -1,4 +1,5 @@
 /** The brokers a benchmark measures, each started as a process with an empty folder. */
+import { freeAddress, sleep } from "./broker_process.ts";
 
 /** How a broker is started. Its addresses and data path are added in nsqd's spelling. */
 export interface Target {
@@ -26,10 +27,12 @@ export function sluiceTarget(root: string): Target {
   };
 }
 
-/** Starts a target and waits until it answers. */
-export async function startTarget(target: Target): Promise<RunningTarget> {
+/** Starts a target, at addresses that are free if not said, and waits until it answers. */
+export async function startTarget(
+  target: Target,
+  [tcpAddress, httpAddress]: readonly [tcp: string, http: string] = [freeAddress(), freeAddress()],
+): Promise<RunningTarget> {
   const folder = await Deno.makeTempDir({ prefix: "sluice-bench-" });
-  const [tcpAddress, httpAddress] = [freeAddress(), freeAddress()];
   const [program, ...args] = target.command;
   if (program === undefined) throw new TypeError(`Cannot start "${target.name}": no command`);
   const child = new Deno.Command(program, {
@@ -52,26 +55,30 @@ export async function startTarget(target: Target): Promise<RunningTarget> {
     await child.status;
     await Deno.remove(folder, { recursive: true });
   };
+  const running = { name: target.name, pid: child.pid, tcpAddress, httpAddress, stop };
+  try {
+    await answers(running);
+  } catch (error) {
+    await stop();
+    throw error;
+  }
+  return running;
+}
+
+/** Waits until a broker answers. */
+export async function answers(
+  { name, httpAddress }: { readonly name: string; readonly httpAddress: string },
+): Promise<void> {
   const deadlineMs = performance.now() + START_MS_MAX;
   while (performance.now() < deadlineMs) {
     try {
       const response = await fetch(`http://${httpAddress}/info`);
       await response.body?.cancel();
-      if (response.ok) {
-        return { name: target.name, pid: child.pid, tcpAddress, httpAddress, stop };
-      }
+      if (response.ok) return;
     } catch {
       // Not up yet.
     }
-    await new Promise((resolve) => setTimeout(resolve, POLL_MS));
+    await sleep(POLL_MS);
   }
-  await stop();
-  throw new Error(`Cannot start "${target.name}": no answer within ${START_MS_MAX} ms`);
-}
-
-function freeAddress(): string {
-  const listener = Deno.listen({ hostname: "127.0.0.1", port: 0 });
-  const { port } = listener.addr;
-  listener.close();
-  return `127.0.0.1:${port}`;
+  throw new Error(`Cannot start "${name}": no answer within ${START_MS_MAX} ms`);
 }

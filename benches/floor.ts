@@ -1,0 +1,106 @@
+/**
+ * `deno task bench:floor`: what the runtime leaves room for. The broker beside the least program that
+ * reads PUB and writes OK (`floor_server.ts`), without a disk and with a sync a group: messages a second
+ * and processor time of each for a message. What the broker takes above `sync` is ours to spare; the rest
+ * is reads, writes, wake-ups and syncs as the runtime and the kernel do them.
+ */
+import { parseArgs } from "node:util";
+import { cpuSeconds, inFolder, ROOT, runLoad } from "./broker_process.ts";
+import { median, showFigure } from "./summary.ts";
+import { sluiceTarget, startTarget } from "./targets.ts";
+
+const HELP = `Measures the broker beside the least program that could answer PUB.
+
+  deno task bench:floor [--rounds N] [--seconds S] [--connections N]
+
+  --rounds N       alternating rounds; medians are shown (default 5)
+  --seconds S      length of a run (default 2)
+  --connections N  each waits for its OK (default 64)
+`;
+const MODES = ["answer", "gather", "sync"] as const;
+const BROKER = "broker";
+
+/** What a run has come to. */
+interface Taken {
+  readonly perSecond: number;
+  readonly cpuUs: number;
+}
+
+async function measured(pid: number, address: string, args: readonly string[]): Promise<Taken> {
+  const before = cpuSeconds(pid);
+  const { messages, messagesPerSecond } = await runLoad([
+    "publish",
+    `--address=${address}`,
+    ...args,
+  ]);
+  return {
+    perSecond: messagesPerSecond,
+    cpuUs: (cpuSeconds(pid) - before) * 1e6 / messages,
+  };
+}
+
+async function ofBroker(args: readonly string[]): Promise<Taken> {
+  const running = await startTarget(sluiceTarget(ROOT));
+  try {
+    return await measured(running.pid, running.tcpAddress, args);
+  } finally {
+    await running.stop();
+  }
+}
+
+async function ofServer(mode: string, args: readonly string[]): Promise<Taken> {
+  return await inFolder(undefined, async (folder) => {
+    const program = `${ROOT}/benches/floor_server.ts`;
+    const child = new Deno.Command(Deno.execPath(), {
+      args: ["run", "--allow-all", program, `--mode=${mode}`, `--file=${folder}/records`],
+      stdin: "null",
+      stdout: "piped",
+    }).spawn();
+    const output = child.stdout.getReader();
+    try {
+      const port = new TextDecoder().decode((await output.read()).value).trim();
+      return await measured(child.pid, `127.0.0.1:${port}`, args);
+    } finally {
+      child.kill("SIGKILL");
+      await output.cancel();
+      await child.status;
+    }
+  });
+}
+
+async function main(): Promise<void> {
+  const { values } = parseArgs({
+    options: {
+      rounds: { type: "string", default: "5" },
+      seconds: { type: "string", default: "2" },
+      connections: { type: "string", default: "64" },
+      help: { type: "boolean", default: false },
+    },
+  });
+  if (values.help) return console.log(HELP);
+  const args = [`--connections=${values.connections}`, `--seconds=${values.seconds}`];
+  const names = [...MODES, BROKER];
+  const taken = new Map<string, Taken[]>(names.map((name) => [name, []]));
+  for (let round = 1; round <= Number(values.rounds); round++) {
+    for (const name of names) {
+      const one = name === BROKER ? await ofBroker(args) : await ofServer(name, args);
+      taken.get(name)!.push(one);
+      console.error(
+        `round ${round}  ${name.padEnd(8)} ${showFigure(one.perSecond)}  ${
+          showFigure(one.cpuUs)
+        } us`,
+      );
+    }
+  }
+  console.log(`| PUB, ${values.connections} connections | messages/s | CPU, us a message |`);
+  console.log("|---|---:|---:|");
+  for (const [name, all] of taken) {
+    const [perSecond, cpuUs] = [
+      median(all.map((one) => one.perSecond)),
+      median(all.map((one) => one.cpuUs)),
+    ];
+    console.log(`| ${name} | ${showFigure(perSecond)} | ${showFigure(cpuUs)} |`);
+  }
+}
+
+await main();
