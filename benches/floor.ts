@@ -19,6 +19,7 @@ const HELP = `Measures the broker beside the least program that could answer PUB
 `;
 const MODES = ["answer", "gather", "sync"] as const;
 const BROKER = "broker";
+const SERVER = new URL("./floor_server.ts", import.meta.url).pathname;
 
 /** What a run has come to. */
 interface Taken {
@@ -50,9 +51,8 @@ async function ofBroker(args: readonly string[]): Promise<Taken> {
 
 async function ofServer(mode: string, args: readonly string[]): Promise<Taken> {
   return await inFolder(undefined, async (folder) => {
-    const program = `${ROOT}/benches/floor_server.ts`;
     const child = new Deno.Command(Deno.execPath(), {
-      args: ["run", "--allow-all", program, `--mode=${mode}`, `--file=${folder}/records`],
+      args: ["run", "--allow-all", SERVER, `--mode=${mode}`, `--file=${folder}/records`],
       stdin: "null",
       stdout: "piped",
     }).spawn();
