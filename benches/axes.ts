@@ -23,6 +23,7 @@ const HELP = `Measures the broker along one axis at a time.
   --only TEXT  only axes whose name contains TEXT
   --write      writes docs/perf/axes.json and the plots
 `;
+const FIGURES = `${ROOT}/docs/perf/axes.json`;
 const BACKLOG = 300_000;
 /** Creating as many topics takes a while by itself. */
 const TOPICS = [1, 100, 1_000, 10_000];
@@ -293,7 +294,10 @@ async function main(): Promise<void> {
       }
     }
   }
-  const document: Record<string, Record<string, number>> = {};
+  // What was not measured now stays as it is.
+  const document: Record<string, Record<string, number>> = JSON.parse(
+    await Deno.readTextFile(FIGURES),
+  );
   for (const axis of axes) {
     const points = axis.points.map((x) =>
       [x, median(figures.get(`${axis.file} ${x}`) ?? [])] as const
@@ -314,10 +318,7 @@ async function main(): Promise<void> {
     );
   }
   if (values.write) {
-    await Deno.writeTextFile(
-      `${ROOT}/docs/perf/axes.json`,
-      JSON.stringify(document, null, 2) + "\n",
-    );
+    await Deno.writeTextFile(FIGURES, JSON.stringify(document, null, 2) + "\n");
   }
 }
 

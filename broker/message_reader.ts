@@ -79,27 +79,42 @@ export class MessageReader implements MessageSource {
     if (position === MISSING) return GONE;
     if (position === NOT_LOADED) return COLD;
     const { reader, log } = this.#storage;
-    const isCold = position < log.hotStart;
-    this.isCold = isCold;
+    if (position >= log.hotStart) {
+      // In the ring, in one piece.
+      this.isCold = false;
+      const { ring } = log;
+      const at = position & log.mask;
+      return this.#show(topic, offset, position, ring, at, readU32(ring, at));
+    }
     if (!reader.view(position, RECORD_HEADER_BYTES)) return COLD;
     const word = readU32(reader.bytes, reader.start);
-    const payloadBytes = recordWordBytes(word);
-    if (isCold) {
-      const next = topic.index.position(offset + 1);
-      if (next === NOT_LOADED) return COLD;
-      if (this.#reachesTooFar(next, position + RECORD_HEADER_BYTES + payloadBytes)) {
-        return this.#damaged(topic, offset, position);
-      }
-    }
-    if (!reader.view(position, RECORD_HEADER_BYTES + payloadBytes)) return COLD;
-    const { bytes } = reader;
-    const start = reader.start + RECORD_HEADER_BYTES;
-    const end = start + payloadBytes;
-    const header = this.#header;
-    if (isCold && recordCrc(word, bytes.subarray(start, end)) !== readU32(bytes, start - 4)) {
+    const recordBytes = RECORD_HEADER_BYTES + recordWordBytes(word);
+    const next = topic.index.position(offset + 1);
+    if (next === NOT_LOADED) return COLD;
+    if (this.#reachesTooFar(next, position + recordBytes)) {
       return this.#damaged(topic, offset, position);
     }
-    readMessageHeader(bytes, start, header);
+    if (!reader.view(position, recordBytes)) return COLD;
+    const { bytes, start } = reader;
+    const payload = bytes.subarray(start + RECORD_HEADER_BYTES, start + recordBytes);
+    if (recordCrc(word, payload) !== readU32(bytes, start + RECORD_HEADER_BYTES - 4)) {
+      return this.#damaged(topic, offset, position);
+    }
+    return this.#show(topic, offset, position, bytes, start, word);
+  }
+
+  /** Points `view` at the message of the record at `bytes[at]`, unless it is another one's. */
+  #show(
+    topic: TopicState,
+    offset: number,
+    position: number,
+    bytes: Uint8Array,
+    at: number,
+    word: number,
+  ): typeof FOUND | typeof GONE {
+    const header = this.#header;
+    const end = at + RECORD_HEADER_BYTES + recordWordBytes(word);
+    readMessageHeader(bytes, at + RECORD_HEADER_BYTES, header);
     if (header.topic !== topic.number || header.offset !== offset) {
       return this.#damaged(topic, offset, position);
     }

@@ -43,6 +43,7 @@ import {
   HttpDoors,
   type HttpHandler,
   listenNsq,
+  OutboxBuffers,
   type TcpServer,
   tcpTarget,
 } from "@sluice/shared/server";
@@ -187,6 +188,7 @@ export class Service {
         requeueMsMax: values.maxReqTimeoutMs,
         deferMsMax: deferMsMax(values),
         consumersMax: values.maxChannelConsumers,
+        buffers: new OutboxBuffers(),
         authorization: authorizer.isRequired
           ? { authorizer, rechecks: values.authRecheckSubscriptions }
           : null,

@@ -66,6 +66,7 @@ import {
   type LayeredConnection,
   NsqSession,
   type NsqSessionOptions,
+  type OutboxBuffers,
   PENDING,
   TcpServer,
 } from "@sluice/shared/server";
@@ -96,6 +97,8 @@ export interface SessionOptions extends NsqSessionOptions {
   readonly requeueMsMax: number;
   /** Consumers a channel may have; 0 for any number. Only for the text of the refusal. */
   readonly consumersMax: number;
+  /** Large output buffers that all sessions share. */
+  readonly buffers?: OutboxBuffers;
   /** The broker's when absent. */
   readonly logger?: Logger;
 }
@@ -144,7 +147,14 @@ export class Session extends NsqSession<ReplyQueue, SessionLink> implements Cons
       connection,
       options,
       broker.clock,
-      (owner) => new SessionLink(broker, connection, owner, options.logger ?? broker.logger),
+      (owner) =>
+        new SessionLink(
+          broker,
+          connection,
+          owner,
+          options.logger ?? broker.logger,
+          options.buffers,
+        ),
     );
     this.#broker = broker;
     this.#options = options;

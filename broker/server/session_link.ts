@@ -10,7 +10,12 @@
 import { encodeErrorFrame, OK_FRAME, publishFailed, Verb } from "@sluice/shared/protocol";
 import type { Connection } from "@sluice/shared/runtime";
 import type { Logger } from "@sluice/shared/telemetry";
-import { type BodySource, NsqLink, type NsqLinkOwner } from "@sluice/shared/server";
+import {
+  type BodySource,
+  NsqLink,
+  type NsqLinkOwner,
+  type OutboxBuffers,
+} from "@sluice/shared/server";
 import type { Broker, DurableWaiter, Flushable } from "../broker.ts";
 import { ReplyQueue } from "./reply_queue.ts";
 
@@ -22,12 +27,19 @@ export class SessionLink extends NsqLink<ReplyQueue> implements DurableWaiter, F
   /** Messages wait until the log is durable up to here and the OK to SUB has gone out. */
   #messagesFrom = 0;
 
-  constructor(broker: Broker, connection: Connection, owner: NsqLinkOwner, logger: Logger) {
+  constructor(
+    broker: Broker,
+    connection: Connection,
+    owner: NsqLinkOwner,
+    logger: Logger,
+    buffers?: OutboxBuffers,
+  ) {
     super(connection, owner, {
       clock: broker.clock,
       logger,
       flushLater: (link) => broker.flushLater(link),
       closes: broker.counters.closes,
+      buffers,
     }, (outbox) => new ReplyQueue(outbox));
     this.#broker = broker;
     this.#owner = owner;

@@ -12,6 +12,7 @@ export * from "./http_listener.ts";
 export * from "./nsq_link.ts";
 export * from "./nsq_session.ts";
 export * from "./outbox.ts";
+export * from "./outbox_buffers.ts";
 export * from "./remote_host.ts";
 export * from "./session_access.ts";
 export * from "./tcp_server.ts";

@@ -21,6 +21,7 @@ import { HEARTBEAT_FRAME } from "../protocol/mod.ts";
 import { type Clock, type Connection, ConnectionError, type Timer } from "../runtime/mod.ts";
 import type { LogFields, Logger } from "../telemetry/mod.ts";
 import { Outbox, type OutboxListener } from "./outbox.ts";
+import type { OutboxBuffers } from "./outbox_buffers.ts";
 
 /** Messages gather up to this many bytes even when a client asks for a smaller buffer. */
 export const OUTBOX_MESSAGE_BYTES = 64 * 1024;
@@ -92,6 +93,8 @@ export interface NsqLinkSeams {
   readonly flushLater: (link: { flush(): void }) => void;
   /** How long a connection that is to be closed may take until all answers are read; 10 s by default. */
   readonly closeMsMax?: number;
+  /** Large buffers of all connections; each grows its own without. */
+  readonly buffers?: OutboxBuffers | undefined;
   /** Counts connections that have ended, by why. */
   readonly closes?: Map<CloseReason, number>;
 }
@@ -140,7 +143,13 @@ export class NsqLink<R extends HeldReplies> implements OutboxListener {
     this.#connection = connection;
     this.#owner = owner;
     this.#seams = seams;
-    this.outbox = new Outbox(connection, seams.clock, this, OUTBOX_MESSAGE_BYTES);
+    this.outbox = new Outbox(
+      connection,
+      seams.clock,
+      this,
+      OUTBOX_MESSAGE_BYTES,
+      seams.buffers,
+    );
     this.replies = replies(this.outbox);
     this.#openedMs = seams.clock.monoMs();
     this.#lastCommandMs = this.#openedMs;

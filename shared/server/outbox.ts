@@ -2,6 +2,7 @@
  * What is on its way to one client. Output gathers in one buffer while the other is being written, so
  * there is one write at a time and a slow peer costs only its own two buffers.
  *
+ * - A large buffer goes to those of all connections ({@linkcode OutboxBuffers}) while nothing waits.
  * - Messages are taken while less than `messageBytesMax` wait ({@linkcode Outbox.hasRoom}), so
  *   memory is bounded by twice that and one message.
  * - Replies are always taken; who makes them stops reading from a client that does not read
@@ -12,7 +13,9 @@
  *   for too long ({@linkcode Outbox.pendingSinceMs}).
  */
 import { type Clock, type Connection, invariant, InvariantError } from "../runtime/mod.ts";
+import { LARGE_BUFFER_BYTES, type OutboxBuffers } from "./outbox_buffers.ts";
 
+const NO_BYTES = new Uint8Array(0);
 const BYTES_MIN = 256;
 /** A buffer larger than this is not kept while nothing waits. */
 const KEEP_BYTES_MAX = 16 * 1024;
@@ -38,7 +41,7 @@ export interface BodySource {
 /** See the module. */
 export class Outbox {
   /** The buffer being filled; `reserve` says where. */
-  buffer: Uint8Array = new Uint8Array(0);
+  buffer: Uint8Array = NO_BYTES;
   messageBytesMax: number;
   /** Monotonic ms at which the write under way began, if one is. */
   pendingSinceMs: number | null = null;
@@ -46,8 +49,9 @@ export class Outbox {
   readonly #connection: Connection;
   readonly #clock: Clock;
   readonly #listener: OutboxListener;
+  readonly #buffers: OutboxBuffers | null;
   #length = 0;
-  #spare: Uint8Array = new Uint8Array(0);
+  #spare: Uint8Array = NO_BYTES;
   #writingBytes = 0;
   /** The body that is next after the first `#sourceAt` bytes, or that is being written. */
   #source: BodySource | null = null;
@@ -61,7 +65,9 @@ export class Outbox {
     clock: Clock,
     listener: OutboxListener,
     messageBytesMax: number,
+    buffers: OutboxBuffers | null = null,
   ) {
+    this.#buffers = buffers;
     this.#connection = connection;
     this.#clock = clock;
     this.#listener = listener;
@@ -87,13 +93,25 @@ export class Outbox {
   reserve(bytes: number): number {
     const offset = this.#length;
     const needed = offset + bytes;
-    if (needed > this.buffer.length) {
-      const larger = new Uint8Array(Math.max(BYTES_MIN, needed, this.buffer.length * 2));
-      larger.set(this.buffer.subarray(0, offset));
-      this.buffer = larger;
-    }
+    if (needed > this.buffer.length) this.#grow(offset, needed);
     this.#length = needed;
     return offset;
+  }
+
+  #grow(length: number, needed: number): void {
+    const before = this.buffer;
+    const bytes = Math.max(BYTES_MIN, needed, before.length * 2);
+    const isLarge = bytes > KEEP_BYTES_MAX && bytes <= LARGE_BUFFER_BYTES;
+    this.buffer = (isLarge ? this.#buffers?.take() : null) ?? new Uint8Array(bytes);
+    this.buffer.set(before.subarray(0, length));
+    this.#buffers?.give(before);
+  }
+
+  /** A buffer for when nothing waits. */
+  #kept(buffer: Uint8Array): Uint8Array {
+    if (buffer.length <= KEEP_BYTES_MAX) return buffer;
+    this.#buffers?.give(buffer);
+    return NO_BYTES;
   }
 
   /** Adds a whole frame. */
@@ -137,8 +155,8 @@ export class Outbox {
         this.pendingSinceMs = null;
         this.#spare = writing;
         if (this.#length === 0) {
-          this.buffer = kept(this.buffer);
-          this.#spare = kept(writing);
+          this.buffer = this.#kept(this.buffer);
+          this.#spare = this.#kept(writing);
         }
         // The next write first: it is what makes room.
         this.flush();
@@ -192,9 +210,4 @@ export class Outbox {
     this.#ending = true;
     this.flush();
   }
-}
-
-/** A buffer for when nothing waits. */
-function kept(buffer: Uint8Array): Uint8Array {
-  return buffer.length <= KEEP_BYTES_MAX ? buffer : new Uint8Array(0);
 }

@@ -1,6 +1,7 @@
 import { deepStrictEqual as equal, ok } from "node:assert/strict";
 import { connectionPair, settle, SimClock, type SimConnection } from "../testing/mod.ts";
 import { type BodySource, Outbox, type OutboxListener } from "./outbox.ts";
+import { LARGE_BUFFER_BYTES, LARGE_BUFFERS_MAX, OutboxBuffers } from "./outbox_buffers.ts";
 
 interface Fixture {
   readonly outbox: Outbox;
@@ -12,7 +13,7 @@ interface Fixture {
 }
 
 /** An outbox over a connection that holds 10 bytes. */
-function fixture(messageBytesMax = 100): Fixture {
+function fixture(messageBytesMax = 100, buffers: OutboxBuffers | null = null): Fixture {
   const [near, far] = connectionPair({ bufferBytesMax: 10 });
   const clock = new SimClock();
   const calls: string[] = [];
@@ -21,7 +22,7 @@ function fixture(messageBytesMax = 100): Fixture {
     finished: () => calls.push("finished"),
     broken: () => calls.push("broken"),
   };
-  const outbox = new Outbox(near, clock, listener, messageBytesMax);
+  const outbox = new Outbox(near, clock, listener, messageBytesMax, buffers);
   return { outbox, near, far, clock, calls };
 }
 
@@ -243,4 +244,36 @@ Deno.test("Outbox.endAfterFlush() waits for a body and what follows it", async (
   equal(await readAll(far, 2), [1, 2]);
   await settle();
   ok(calls.includes("finished"));
+});
+
+Deno.test("Outbox lets another one have its large buffer once all is written, and not before", async () => {
+  const buffers = new OutboxBuffers();
+  const [one, other] = [fixture(100, buffers), fixture(100, buffers)];
+  const bytes = 20_000;
+  const reading = readAll(one.far, 2 * bytes);
+  one.outbox.add(new Uint8Array(bytes).fill(1));
+  const written = one.outbox.buffer;
+  equal(written.length, LARGE_BUFFER_BYTES);
+  one.outbox.flush();
+  one.outbox.add(new Uint8Array(bytes).fill(2));
+  const gathered = one.outbox.buffer;
+  other.outbox.add(new Uint8Array(bytes).fill(3));
+  ok(![written, gathered].includes(other.outbox.buffer), "both are in use");
+  one.outbox.flush();
+  const expected = [...new Uint8Array(bytes).fill(1), ...new Uint8Array(bytes).fill(2)];
+  equal(await reading, expected);
+  await settle();
+  equal(one.outbox.buffer.length, 0);
+  ok(
+    [buffers.take(), buffers.take()].every((buffer) => [written, gathered].includes(buffer)),
+  );
+});
+
+Deno.test("the large buffers that nobody uses are of one size and bounded", () => {
+  const buffers = new OutboxBuffers();
+  const given = Array.from({ length: 2 * LARGE_BUFFERS_MAX }, () => buffers.take());
+  buffers.give(new Uint8Array(LARGE_BUFFER_BYTES / 2));
+  for (const buffer of given) buffers.give(buffer);
+  const taken = Array.from({ length: 2 * LARGE_BUFFERS_MAX }, () => buffers.take());
+  equal(taken.filter((buffer) => given.includes(buffer)).length, LARGE_BUFFERS_MAX);
 });
