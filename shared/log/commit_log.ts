@@ -158,14 +158,14 @@ export class CommitLog {
     return this.#end;
   }
 
-  /** Everything below survives the process, if not the machine. */
+  /** Everything below survives the process, if not the machine, and the owner was told so. */
   get writtenEnd(): number {
-    return this.#writtenEnd;
+    return this.#toldWrittenEnd;
   }
 
-  /** Everything below is on disk. */
+  /** Everything below is on disk, and the owner was told so: nobody is confirmed before that. */
   get durableEnd(): number {
-    return this.#durableEnd;
+    return this.#toldDurableEnd;
   }
 
   /** Names the group being filled: records appended under the same value become durable together. */
