@@ -9,7 +9,7 @@ import { parseArgs } from "node:util";
 import { tlsPath } from "@sluice/shared/testing";
 import { ROOT } from "./broker_process.ts";
 import { type Transport, TRANSPORTS } from "./load_link.ts";
-import { consumed, created, filled, published } from "./loads.ts";
+import { consumed, created, drained, filled, published } from "./loads.ts";
 import { plotSvg } from "./plot.ts";
 import { median, showFigure } from "./summary.ts";
 import { answers, type RunningTarget, sluiceTarget, startTarget } from "./targets.ts";
@@ -25,13 +25,10 @@ const HELP = `Measures the broker along one axis at a time.
 `;
 const FIGURES = `${ROOT}/docs/perf/axes.json`;
 const BACKLOG = 300_000;
-/** Creating as many topics takes a while by itself. */
-const TOPICS = [1, 100, 1_000, 10_000];
 const TOPICS_WITH_CHANNELS = 1_000;
 const CREATED_AT_A_TIME = 32;
 const WORKER_PORT_STEP = 101;
 const WORKER_PORT_MIN = 20_000;
-const WORKERS = [1, 2];
 
 interface Axis<X extends number | Transport = number | Transport> {
   readonly name: string;
@@ -44,24 +41,41 @@ interface Axis<X extends number | Transport = number | Transport> {
   run(running: RunningTarget, x: X, seconds: number): Promise<number>;
 }
 
+/** What is published in an axis. */
+interface Load {
+  readonly connections: number;
+  readonly batch: number;
+  readonly seconds: number;
+}
+
+const LOADS = [
+  { what: "PUB from 64 connections", suffix: "", connections: 64, batch: 1 },
+  { what: "MPUB x100 from 16 connections", suffix: "-batched", connections: 16, batch: 100 },
+];
+
+/** Two axes over the same points: of single publishes, and of batches. */
+function singlyAndBatched<X extends number | Transport>(
+  { name, file, run, ...axis }: Omit<Axis<X>, "yLabel" | "run"> & {
+    run(running: RunningTarget, x: X, load: Load): Promise<number>;
+  },
+): Axis<X>[] {
+  return LOADS.map(({ what, suffix, connections, batch }) => ({
+    ...axis,
+    name: `${what}, ${name}`,
+    file: `${file}${suffix}`,
+    yLabel: "messages/s",
+    run: (running, x, seconds) => run(running, x, { connections, batch, seconds }),
+  }));
+}
+
 const NUMBERS: readonly Axis<number>[] = [
-  {
-    name: "PUB from 64 connections, over topics",
+  ...singlyAndBatched<number>({
+    name: "over topics",
     file: "topics",
     xLabel: "topics",
-    yLabel: "messages/s",
-    points: TOPICS,
-    run: (running, topics, seconds) => published(running, { connections: 64, topics, seconds }),
-  },
-  {
-    name: "MPUB x100 from 16 connections, over topics",
-    file: "topics-batched",
-    xLabel: "topics",
-    yLabel: "messages/s",
-    points: TOPICS,
-    run: (running, topics, seconds) =>
-      published(running, { connections: 16, batch: 100, topics, seconds }),
-  },
+    points: [1, 100, 1_000, 10_000],
+    run: (running, topics, load) => published(running, { ...load, topics }),
+  }),
   {
     name: "MPUB x100 from 16 connections over 1,000 topics, by channels of each topic",
     file: "topics-channels",
@@ -105,59 +119,27 @@ const NUMBERS: readonly Axis<number>[] = [
     xLabel: "RDY",
     yLabel: "messages/s",
     points: [1, 10, 200, 2_500],
-    run: async (running, rdy) => {
-      const backlog = rdy === 1 ? BACKLOG / 10 : BACKLOG;
-      await created(running);
-      await filled(running, backlog);
-      return await consumed(running, rdy, backlog);
-    },
+    run: (running, rdy) => drained(running, rdy, rdy === 1 ? BACKLOG / 10 : BACKLOG),
   },
-];
-
-const WORKER_AXES: readonly Axis<number>[] = [
-  {
-    name: "PUB from 64 connections, over brokers on this machine",
+  ...singlyAndBatched<number>({
+    name: "over brokers on this machine",
     file: "workers",
     xLabel: "brokers as one unit",
-    yLabel: "messages/s",
-    points: WORKERS,
+    points: [1, 2],
     start: startWorkers,
-    run: (running, workers, seconds) =>
-      publishedToAll(running, workers, { connections: 64, batch: 1, seconds }),
-  },
-  {
-    name: "MPUB x100 from 16 connections, over brokers on this machine",
-    file: "workers-batched",
-    xLabel: "brokers as one unit",
-    yLabel: "messages/s",
-    points: WORKERS,
-    start: startWorkers,
-    run: (running, workers, seconds) =>
-      publishedToAll(running, workers, { connections: 16, batch: 100, seconds }),
-  },
+    run: publishedToAll,
+  }),
 ];
 
 const CATEGORIES: readonly Axis<Transport>[] = [
-  {
-    name: "PUB from 64 connections, by transport",
+  ...singlyAndBatched<Transport>({
+    name: "by transport",
     file: "transports",
     xLabel: "transport",
-    yLabel: "messages/s",
     points: TRANSPORTS,
     start: startWithTls,
-    run: (running, transport, seconds) =>
-      published(running, { connections: 64, transport, seconds }),
-  },
-  {
-    name: "MPUB x100 from 16 connections, by transport",
-    file: "transports-batched",
-    xLabel: "transport",
-    yLabel: "messages/s",
-    points: TRANSPORTS,
-    start: startWithTls,
-    run: (running, transport, seconds) =>
-      published(running, { connections: 16, batch: 100, transport, seconds }),
-  },
+    run: (running, transport, load) => published(running, { ...load, transport }),
+  }),
   {
     name: "consume a backlog, 1 consumer, RDY 200, by transport",
     file: "transports-consume",
@@ -165,15 +147,11 @@ const CATEGORIES: readonly Axis<Transport>[] = [
     yLabel: "messages/s",
     points: TRANSPORTS.filter((transport) => transport !== "http"),
     start: startWithTls,
-    run: async (running, transport) => {
-      await created(running);
-      await filled(running, BACKLOG);
-      return await consumed(running, 200, BACKLOG, [], transport);
-    },
+    run: (running, transport) => drained(running, 200, BACKLOG, [], transport),
   },
 ];
 
-const AXES: readonly Axis[] = [...NUMBERS, ...WORKER_AXES, ...CATEGORIES];
+const AXES: readonly Axis[] = [...NUMBERS, ...CATEGORIES];
 
 /** A broker with a certificate accepts connections in another way, so others have none. */
 function startWithTls(transport: Transport): Promise<RunningTarget> {
@@ -214,7 +192,7 @@ function freePorts(step: number, count: number): number {
 async function publishedToAll(
   running: RunningTarget,
   workers: number,
-  publishing: { readonly connections: number; readonly batch: number; readonly seconds: number },
+  load: Load,
 ): Promise<number> {
   const targets = Array.from({ length: workers }, (_, index) => ({
     ...running,
@@ -222,9 +200,9 @@ async function publishedToAll(
     httpAddress: shifted(running.httpAddress, index),
   }));
   for (const target of targets) await answers(target);
-  const connections = publishing.connections / workers;
+  const connections = load.connections / workers;
   const figures = await Promise.all(
-    targets.map((target) => published(target, { ...publishing, connections })),
+    targets.map((target) => published(target, { ...load, connections })),
   );
   return figures.reduce((sum, figure) => sum + figure, 0);
 }

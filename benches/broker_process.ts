@@ -59,13 +59,6 @@ export class BrokerProcess implements AsyncDisposable {
     if (!response.ok) throw new Error(`Cannot POST ${path}: ${response.status} ${text}`);
   }
 
-  async createChannels(topic: string, ...channels: readonly string[]): Promise<void> {
-    await this.post(`/topic/create?topic=${topic}`);
-    for (const channel of channels) {
-      await this.post(`/channel/create?topic=${topic}&channel=${channel}`);
-    }
-  }
-
   /** Every series of `/metrics` without labels other than `le`, by its name as written there. */
   async metrics(): Promise<Map<string, number>> {
     const series = new Map<string, number>();
@@ -154,11 +147,6 @@ export async function inFolder<T>(
   } finally {
     await Deno.remove(folder, { recursive: true });
   }
-}
-
-export function median(values: readonly number[]): number {
-  const sorted = [...values].sort((a, b) => a - b);
-  return sorted[Math.floor(sorted.length / 2)] ?? 0;
 }
 
 export function sleep(forMs: number): Promise<void> {

@@ -5,7 +5,8 @@
  * is reads, writes, wake-ups and syncs as the runtime and the kernel do them.
  */
 import { parseArgs } from "node:util";
-import { cpuSeconds, inFolder, ROOT, runLoad } from "./broker_process.ts";
+import { inFolder, ROOT } from "./broker_process.ts";
+import { type Published, publishedWithCpu } from "./loads.ts";
 import { median, showFigure } from "./summary.ts";
 import { sluiceTarget, startTarget } from "./targets.ts";
 
@@ -21,35 +22,16 @@ const MODES = ["answer", "gather", "sync"] as const;
 const BROKER = "broker";
 const SERVER = new URL("./floor_server.ts", import.meta.url).pathname;
 
-/** What a run has come to. */
-interface Taken {
-  readonly perSecond: number;
-  readonly cpuUs: number;
-}
-
-async function measured(pid: number, address: string, args: readonly string[]): Promise<Taken> {
-  const before = cpuSeconds(pid);
-  const { messages, messagesPerSecond } = await runLoad([
-    "publish",
-    `--address=${address}`,
-    ...args,
-  ]);
-  return {
-    perSecond: messagesPerSecond,
-    cpuUs: (cpuSeconds(pid) - before) * 1e6 / messages,
-  };
-}
-
-async function ofBroker(args: readonly string[]): Promise<Taken> {
+async function ofBroker(args: readonly string[]): Promise<Published> {
   const running = await startTarget(sluiceTarget(ROOT));
   try {
-    return await measured(running.pid, running.tcpAddress, args);
+    return await publishedWithCpu(running.pid, running.tcpAddress, args);
   } finally {
     await running.stop();
   }
 }
 
-async function ofServer(mode: string, args: readonly string[]): Promise<Taken> {
+async function ofServer(mode: string, args: readonly string[]): Promise<Published> {
   return await inFolder(undefined, async (folder) => {
     const child = new Deno.Command(Deno.execPath(), {
       args: ["run", "--allow-all", SERVER, `--mode=${mode}`, `--file=${folder}/records`],
@@ -59,7 +41,7 @@ async function ofServer(mode: string, args: readonly string[]): Promise<Taken> {
     const output = child.stdout.getReader();
     try {
       const port = new TextDecoder().decode((await output.read()).value).trim();
-      return await measured(child.pid, `127.0.0.1:${port}`, args);
+      return await publishedWithCpu(child.pid, `127.0.0.1:${port}`, args);
     } finally {
       child.kill("SIGKILL");
       await output.cancel();
@@ -80,7 +62,7 @@ async function main(): Promise<void> {
   if (values.help) return console.log(HELP);
   const args = [`--connections=${values.connections}`, `--seconds=${values.seconds}`];
   const names = [...MODES, BROKER];
-  const taken = new Map<string, Taken[]>(names.map((name) => [name, []]));
+  const taken = new Map<string, Published[]>(names.map((name) => [name, []]));
   for (let round = 1; round <= Number(values.rounds); round++) {
     for (const name of names) {
       const one = name === BROKER ? await ofBroker(args) : await ofServer(name, args);

@@ -4,8 +4,9 @@
  * timed from the moment each was due. The gateway has a spool; nothing goes into it here.
  */
 import { parseArgs } from "node:util";
-import { cpuSeconds, ROOT, runLoad, runOpenLoop, sleep } from "./broker_process.ts";
+import { ROOT, runOpenLoop, sleep } from "./broker_process.ts";
 import { Latencies } from "./latencies.ts";
+import { publishedWithCpu } from "./loads.ts";
 import { median, ratioOf, showFigure, showRatio } from "./summary.ts";
 import { type RunningTarget, sluiceTarget, startTarget } from "./targets.ts";
 
@@ -74,19 +75,13 @@ async function main(): Promise<void> {
         const figure = figures.get(name) ?? { direct: [], gateway: [], cpu: [] };
         figures.set(name, figure);
         for (const [kind, { tcpAddress }] of Object.entries({ direct: broker, gateway })) {
-          const before = cpuSeconds(gateway.pid);
-          const result = await runLoad([
-            "publish",
-            `--address=${tcpAddress}`,
+          const { perSecond, cpuUs } = await publishedWithCpu(gateway.pid, tcpAddress, [
             `--connections=${connections}`,
             `--batch=${batch}`,
             `--seconds=${values.seconds}`,
           ]);
-          const perSecond = result.messagesPerSecond;
           figure[kind as "direct" | "gateway"].push(perSecond);
-          if (kind === "gateway") {
-            figure.cpu.push((cpuSeconds(gateway.pid) - before) * 1e6 / result.messages);
-          }
+          if (kind === "gateway") figure.cpu.push(cpuUs);
           console.error(
             `round ${round}  ${name.padEnd(28)} ${kind.padEnd(8)} ${showFigure(perSecond)}`,
           );

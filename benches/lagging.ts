@@ -11,7 +11,9 @@
  * came to its end is not counted, and is told of. What is added is new, but read long after.
  */
 import { parseArgs } from "node:util";
-import { BrokerProcess, inFolder, median, runLoad, sleep } from "./broker_process.ts";
+import { BrokerProcess, inFolder, runLoad, sleep } from "./broker_process.ts";
+import { created } from "./loads.ts";
+import { median } from "./summary.ts";
 
 const HELP =
   `What a consumer that drains a cold backlog costs publishers and a consumer that keeps up.
@@ -144,12 +146,12 @@ async function runCase(folder: string, kind: Case, options: Options) {
   const draining: Figures[] = [];
   {
     await using broker = await BrokerProcess.start(folder, flags);
-    await broker.createChannels(namesOf(kind).coldTopic, namesOf(kind).cold);
+    await created(broker, [namesOf(kind).cold], namesOf(kind).coldTopic);
     const messages = await fill(broker, kind, options);
     console.log(`${kind}: a backlog of ${messages} messages`);
   }
   await using broker = await BrokerProcess.start(folder, flags);
-  await broker.createChannels("bench", "live");
+  await created(broker, ["live"]);
   for (let round = 0; round < options.rounds; round++) {
     for (const isDraining of round % 2 === 0 ? [false, true] : [true, false]) {
       if (isDraining) {

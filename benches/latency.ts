@@ -21,6 +21,7 @@ import { parseArgs } from "node:util";
 import { BrokerProcess, inFolder, load, ROOT, runLoad, sleep } from "./broker_process.ts";
 import { runNote, writeSection } from "./document.ts";
 import { Latencies } from "./latencies.ts";
+import { created } from "./loads.ts";
 import type { OpenLoopWindow } from "./open_loop.ts";
 import { plotSvg } from "./plot.ts";
 import { median, showFigure } from "./summary.ts";
@@ -72,7 +73,7 @@ interface Figures {
 function measure(rate: number, countedSeconds: number): Promise<Figures> {
   return inFolder(undefined, async (folder) => {
     await using broker = await BrokerProcess.start(folder, FLAGS);
-    await broker.createChannels("bench", "bench");
+    await created(broker);
     const address = `--address=${broker.tcpAddress}`;
     const seconds = WARM_UP_SECONDS + countedSeconds;
     const consumerSeconds = seconds + 2 * CONSUMER_SECONDS;

@@ -47,9 +47,32 @@ export async function published(
   return (await runLoad([...args, `--seconds=${seconds}`])).messagesPerSecond;
 }
 
+/** What a run of publishing has come to, and what it took of a process. */
+export interface Published {
+  readonly perSecond: number;
+  /** Of the process, for each message. */
+  readonly cpuUs: number;
+}
+
+/** Publishes to an address as `load.ts` is told to, and measures process `pid` meanwhile. */
+export async function publishedWithCpu(
+  pid: number,
+  address: string,
+  args: readonly string[],
+): Promise<Published> {
+  const before = cpuSeconds(pid);
+  const { messages, messagesPerSecond } = await runLoad([
+    "publish",
+    `--address=${address}`,
+    ...args,
+  ]);
+  const cpuUs = (cpuSeconds(pid) - before) * 1e6 / messages;
+  return { perSecond: messagesPerSecond, cpuUs };
+}
+
 /** Makes the topic `bench` with channels `bench`, or of these names. */
 export async function created(
-  { httpAddress }: RunningTarget,
+  { httpAddress }: Pick<RunningTarget, "httpAddress">,
   channels: readonly string[] = ["bench"],
   topic = "bench",
 ): Promise<void> {
@@ -90,6 +113,19 @@ export async function consumed(
     ...others,
   ]);
   return result.messagesPerSecond;
+}
+
+/** As {@linkcode consumed}, of a backlog that is made first. */
+export async function drained(
+  running: RunningTarget,
+  rdy: number,
+  messages: number,
+  others: readonly string[] = [],
+  transport: Transport = "plain",
+): Promise<number> {
+  await created(running);
+  await filled(running, messages);
+  return await consumed(running, rdy, messages, others, transport);
 }
 
 /** Where a load goes to. Over TLS the target has the certificate of the tests. */

@@ -6,7 +6,7 @@
 import { parseArgs } from "node:util";
 import { ROOT } from "./broker_process.ts";
 import { runNote, writeSection } from "./document.ts";
-import { consumed, created, filled, published, through } from "./loads.ts";
+import { drained, published, through } from "./loads.ts";
 import { median, showFigure } from "./summary.ts";
 import { type RunningTarget, sluiceTarget, startTarget } from "./targets.ts";
 
@@ -39,12 +39,13 @@ const SCENARIOS: readonly Scenario[] = [
   ...([[1, 1], [16, 1], [1, 200], [1, 2500]] as const).map(([connections, rdy]): Scenario => ({
     name: `consume a backlog, ${counted(connections, "consumer")}, RDY ${rdy}`,
     unit: "messages/s",
-    run: (running) => drained(running, rdy === 1 ? BACKLOG / 10 : BACKLOG, connections, rdy),
+    run: (running) =>
+      drained(running, rdy, rdy === 1 ? BACKLOG / 10 : BACKLOG, [`--connections=${connections}`]),
   })),
   {
     name: "consume a cold backlog, 1 consumer, RDY 2500",
     unit: "messages/s",
-    run: (running) => drained(running, BACKLOG_COLD, 1, 2500),
+    run: (running) => drained(running, 2500, BACKLOG_COLD),
   },
   {
     name: "through, 64 producers, 4 consumers",
@@ -66,17 +67,6 @@ const SCENARIOS: readonly Scenario[] = [
 
 function counted(count: number, what: string): string {
   return `${count} ${what}${count === 1 ? "" : "s"}`;
-}
-
-async function drained(
-  running: RunningTarget,
-  messages: number,
-  connections: number,
-  rdy: number,
-): Promise<number> {
-  await created(running);
-  await filled(running, messages);
-  return await consumed(running, rdy, messages, [`--connections=${connections}`]);
 }
 
 function batchesThrough(running: RunningTarget, seconds: number) {

@@ -4,7 +4,7 @@
  * `bench_reader` and `nsqload` and `nsqlat` of the peers, which use go-nsq as many teams do; and from
  * `load.ts` where those would take more of the machine than the broker, or cannot do it.
  */
-import { consumed, created, filled, through } from "./loads.ts";
+import { created, drained, through } from "./loads.ts";
 import type { RunningTarget } from "./targets.ts";
 
 /** The programs that make load. */
@@ -132,34 +132,20 @@ function beside(target: string, ratioMin: number): Goal {
   return { target, ratioMin };
 }
 
+/** A flow that nobody consumes: what is confirmed counts. */
 function publish(
   name: string,
-  connections: number,
+  producers: number,
   batch: number,
   goals: readonly Goal[],
   topics = 1,
 ): Scenario {
-  return {
-    figures: [{ name, unit: "messages/s", goals }],
-    topics,
-    run: async ({ tcpAddress }, tools, seconds) => {
-      const result = JSON.parse(
-        await tools.text(tools.nsqload, [
-          `-addr=${tcpAddress}`,
-          `-producers=${connections}`,
-          `-batch=${batch}`,
-          `-topics=${topics}`,
-          "-consumers=0",
-          `-seconds=${seconds}`,
-        ]),
-      );
-      return [figureOf(result, "publish_per_s")];
-    },
-  };
+  return flow(name, { producers, consumers: 0, batch, topics, goals });
 }
 
 interface Flow {
   readonly producers: number;
+  /** Of each topic; what they receive counts, if there are any. */
   readonly consumers: number;
   readonly batch?: number;
   readonly rdy?: number;
@@ -187,7 +173,7 @@ function flow(name: string, flow: Flow): Scenario {
         ]),
       );
       if (result.lost !== 0) throw new Error(`${name}: ${result.lost} messages are lost`);
-      return [figureOf(result, "receive_per_s")];
+      return [figureOf(result, consumers === 0 ? "publish_per_s" : "receive_per_s")];
     },
   };
 }
@@ -230,9 +216,7 @@ function backlog(
     topics: 1,
     run: async (running) => {
       const messages = running.name === NSQD_DURABLE ? BACKLOG_MESSAGES_DURABLE : messagesMax;
-      await created(running);
-      await filled(running, messages);
-      return [await consumed(running, rdy, messages)];
+      return [await drained(running, rdy, messages)];
     },
   };
 }

@@ -8,7 +8,9 @@
  * machine that does other work the worst says more of that, the median of the broker.
  */
 import { parseArgs } from "node:util";
-import { BrokerProcess, inFolder, median, ROOT, sleep } from "./broker_process.ts";
+import { BrokerProcess, inFolder, ROOT, sleep } from "./broker_process.ts";
+import { created } from "./loads.ts";
+import { median } from "./summary.ts";
 
 const HELP = `Measures what scrapes cost the broker's event loop.
 
@@ -95,7 +97,7 @@ async function createTopics(broker: BrokerProcess, count: number): Promise<void>
   const create = async () => {
     while (next < count) {
       const topic = `topic_${String(next++).padStart(6, "0")}`;
-      await broker.createChannels(topic, "channel");
+      await created(broker, ["channel"], topic);
       const response = await fetch(`http://${broker.httpAddress}/pub?topic=${topic}`, {
         method: "POST",
         body: "message",

@@ -9,7 +9,9 @@
  * Publishing is open-loop: a latency is from when a message was due to its OK.
  */
 import { parseArgs } from "node:util";
-import { BrokerProcess, inFolder, median, ROOT, runLoad, sleep } from "./broker_process.ts";
+import { BrokerProcess, inFolder, ROOT, runLoad, sleep } from "./broker_process.ts";
+import { created } from "./loads.ts";
+import { median } from "./summary.ts";
 import { Latencies } from "./latencies.ts";
 import type { OpenLoopWindow } from "./open_loop.ts";
 
@@ -68,7 +70,7 @@ interface Verdict {
 
 async function calibrate(folder: string, bytes: string): Promise<number> {
   await using broker = await BrokerProcess.start(folder, QUIET_FLAGS);
-  await broker.createChannels("bench", "bench");
+  await created(broker);
   const consuming = runLoad([
     "consume",
     `--address=${broker.tcpAddress}`,
@@ -92,7 +94,7 @@ async function run(
   sampled: (sample: Sample) => void,
 ): Promise<Phase> {
   const { rate, bytes, seconds } = options;
-  await broker.createChannels("bench", "bench");
+  await created(broker);
   const consuming = runLoad([
     "consume",
     `--address=${broker.tcpAddress}`,
